@@ -1,0 +1,7 @@
+#include "bindings/bindings.h"
+
+namespace plait {
+
+void register_kv(nb::module_&) {}
+
+}  // namespace plait

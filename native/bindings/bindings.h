@@ -1,0 +1,17 @@
+// The only folder that knows nanobind: one register_x() per file. Every call that can take longer than some
+// microseconds releases the GIL; the docstring says so.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace plait {
+
+namespace nb = nanobind;
+
+void register_gguf(nb::module_& m);     // GGUF files
+void register_sync(nb::module_& m);     // rings and doorbells
+void register_kv(nb::module_& m);       // the KV manager
+void register_kernels(nb::module_& m);  // ISA, kernels for tests
+void register_runtime(nb::module_& m);  // weights, plan, compute thread
+
+}  // namespace plait

@@ -1,0 +1,45 @@
+#include <nanobind/nanobind.h>
+
+#include <string>
+
+#include "base/error.h"
+#include "bindings/bindings.h"
+
+namespace nb = nanobind;
+
+namespace {
+
+// plait::Error becomes plait._native.NativeError, whose args are (code, message).
+const char* code_name(plait::ErrorCode code) {
+  switch (code) {
+    case plait::ErrorCode::kInvalidFile: return "invalid_file";
+    case plait::ErrorCode::kUnsupported: return "unsupported";
+    case plait::ErrorCode::kInvalidArgument: return "invalid_argument";
+    case plait::ErrorCode::kOutOfMemory: return "out_of_memory";
+    case plait::ErrorCode::kSystem: return "system";
+    case plait::ErrorCode::kInternal: return "internal";
+  }
+  return "internal";
+}
+
+}  // namespace
+
+NB_MODULE(_native, m) {
+  m.doc() = "The native core of plait.";
+  static nb::object native_error = nb::steal(PyErr_NewException("plait._native.NativeError", PyExc_RuntimeError, nullptr));
+  m.attr("NativeError") = native_error;
+  nb::register_exception_translator(
+      [](const std::exception_ptr& p, void*) {
+        try {
+          std::rethrow_exception(p);
+        } catch (const plait::Error& e) {
+          PyErr_SetObject(native_error.ptr(), nb::make_tuple(code_name(e.code()), e.what()).ptr());
+        }
+      },
+      nullptr);
+  plait::register_gguf(m);
+  plait::register_sync(m);
+  plait::register_kv(m);
+  plait::register_kernels(m);
+  plait::register_runtime(m);
+}

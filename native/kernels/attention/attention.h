@@ -1,0 +1,72 @@
+// Attention of query rows over the paged KV cache, and the KV write. Knows: the block layout.
+// Must not know: pools of threads, sequences, scheduling.
+//
+// INVARIANT: a query's output depends only on its own q, its position and the K/V of the positions it sees:
+// keys are walked in rising order from a fixed start, in partitions of kPartition positions counted from
+// position 0, each reduced on its own and merged in rising order. Which queries are computed together, and
+// whether later positions of a block are written yet, does not change a bit.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace plait {
+
+inline constexpr int32_t kPartition = 512;  // positions that one partial result covers
+
+// One KV block holds `block_tokens` positions of every layer, f16:
+//   for each layer: for each kv head: K [head_dim][block_tokens] (positions are lanes),
+//                   then for each kv head: V [block_tokens][head_dim].
+struct KvLayout {
+  int32_t num_layers = 0;
+  int32_t num_kv_heads = 0;
+  int32_t head_dim = 0;       // a multiple of 16
+  int32_t block_tokens = 16;  // a multiple of 16 that divides kPartition
+
+  size_t head_bytes() const { return size_t{2} * static_cast<size_t>(head_dim) * static_cast<size_t>(block_tokens); }
+  size_t layer_bytes() const { return 2 * static_cast<size_t>(num_kv_heads) * head_bytes(); }
+  size_t block_bytes() const { return static_cast<size_t>(num_layers) * layer_bytes(); }
+  size_t k_offset(int32_t layer, int32_t head) const {
+    return static_cast<size_t>(layer) * layer_bytes() + static_cast<size_t>(head) * head_bytes();
+  }
+  size_t v_offset(int32_t layer, int32_t head) const {
+    return k_offset(layer, head) + static_cast<size_t>(num_kv_heads) * head_bytes();
+  }
+};
+
+// Writes one position of K and V ([head_dim] float32 each, rounded to nearest even f16) for one layer and head.
+using KvWriteFn = void (*)(const KvLayout& layout, std::byte* block, int32_t layer, int32_t head,
+                           int32_t slot_in_block, const float* k, const float* v);
+
+struct AttentionArgs {
+  const KvLayout* layout = nullptr;
+  const std::byte* pool = nullptr;       // block b starts at pool + b * layout->block_bytes()
+  const int32_t* block_table = nullptr;  // of this sequence, by position / block_tokens
+  int32_t layer = 0;
+  int32_t kv_head = 0;
+  int32_t group = 1;        // query heads that share this kv head
+  const float* q = nullptr; // query i, group member g: q + i * q_stride + g * head_dim; already scaled by nothing
+  int64_t q_stride = 0;
+  int32_t num_queries = 0;  // consecutive tokens of one sequence
+  int32_t position0 = 0;    // position of query 0; query i sees positions [max(0, p-window+1), p], p = position0+i
+  int32_t window = 0;       // sliding window in positions; 0: none
+  float scale = 1.0F;       // multiplies q.k
+  float softcap = 0.0F;     // scores become softcap*tanh(s/softcap) when > 0
+  float* out = nullptr;     // query i, member g: out + i * out_stride + g * head_dim
+  int64_t out_stride = 0;
+  std::byte* scratch = nullptr;  // attention_scratch_bytes(...), this task's own, 64-byte aligned
+};
+
+size_t attention_scratch_bytes(const KvLayout& layout, int32_t group, int32_t num_queries);
+inline constexpr int32_t kMaxQueriesPerTask = 16;  // num_queries of one call is at most this
+
+using AttentionFn = void (*)(const AttentionArgs& args);
+
+// The two halves, for one query (num_queries == 1) with a long context: the partial result of one partition
+// (index = position / kPartition), and the merge of all of them in rising order. attention() gives the same
+// bits. A partial is [group][2 + head_dim] float32: max, sum, unnormalised output.
+using AttentionPartialFn = void (*)(const AttentionArgs& args, int32_t partition, float* partial);
+using AttentionMergeFn = void (*)(const float* partials, int32_t num_partials, int32_t group, int32_t head_dim,
+                                  float* out);
+
+}  // namespace plait

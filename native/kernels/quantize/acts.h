@@ -1,0 +1,45 @@
+// Activations as the matrix kernels read them: 8-bit blocks of 32 along the columns, in tiles of up to
+// kTileTokens tokens, and/or plain float32 rows for float weights.
+// Knows: the layout. Must not know: who runs it. A plain view: it owns nothing; tasks that write disjoint
+// (token, block) pairs may run at the same time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace plait {
+
+inline constexpr int32_t kBlock = 32;      // elements along K that share one activation scale
+inline constexpr int32_t kTileTokens = 8;  // tokens that are stored together
+
+// Q8 layout. Tokens are cut in tiles of kTileTokens; the last tile holds the r = 1..8 that remain. A tile is
+// a run of cols/32 records, one per block, each of r*40 bytes:
+//   int8 q[r][32]; float scale[r]; int32 sum[r];      x ~ scale * q, sum = sum of the 32 q
+// so within a tile every address is a constant offset from the record, for a given r.
+// Records are r*40 bytes apart; tile i starts at i * kTileTokens * 40 * (cols/32).
+struct Acts {
+  std::byte* q8 = nullptr;   // acts_q8_bytes(num_tokens, cols), 64-byte aligned; null when not wanted
+  float* f32 = nullptr;      // [num_tokens][cols]; null when not wanted
+  int32_t num_tokens = 0;
+  int32_t cols = 0;          // a multiple of kBlock
+};
+
+inline constexpr int32_t kActBytes = kBlock + 8;  // per token and block: 32 q, scale, sum
+
+constexpr size_t acts_q8_bytes(int64_t num_tokens, int64_t cols) {
+  return static_cast<size_t>(num_tokens * (cols / kBlock) * kActBytes);
+}
+constexpr int32_t tile_tokens(int32_t num_tokens, int32_t tile) {
+  const int32_t left = num_tokens - tile * kTileTokens;
+  return left < kTileTokens ? left : kTileTokens;
+}
+constexpr size_t tile_offset(int32_t tile, int32_t cols) {
+  return static_cast<size_t>(tile) * kTileTokens * kActBytes * static_cast<size_t>(cols / kBlock);
+}
+
+// Writes token `t`, columns [col0, col1) (multiples of kBlock) of `acts` from x[0 .. col1-col0): the q8 part
+// when acts.q8 is set and the f32 part when acts.f32 is set.
+// Per block: scale = max|x| / 127, q = round-half-even(x / scale) computed as x * (1/scale), 0 when all are 0.
+using QuantizeFn = void (*)(const float* x, int32_t t, int32_t col0, int32_t col1, const Acts& acts);
+
+}  // namespace plait

@@ -1,0 +1,48 @@
+"""The exception tree, sorted by who must act. Level 0: standard library only."""
+
+from __future__ import annotations
+
+
+class PlaitError(Exception):
+    """Base of every error that plait raises on purpose."""
+
+
+class InvalidRequestError(PlaitError):
+    """The client must change the request (HTTP 400).
+
+    Args:
+        message: what is wrong and what would be right.
+        param: the field at fault, as the client spells it, e.g. ``"temperature"`` or ``"messages[2].content"``.
+        code: a stable machine-readable word, e.g. ``"context_length_exceeded"``.
+    """
+
+    def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.code = code
+
+
+class OverloadedError(PlaitError):
+    """The queue is full (HTTP 429); the client may try again after ``retry_after_s`` seconds."""
+
+    def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
+        super().__init__(message)
+        self.message = message
+        self.retry_after_s = retry_after_s
+
+
+class ShuttingDownError(OverloadedError):
+    """The server is draining and takes no new work (HTTP 503)."""
+
+
+class EngineDeadError(PlaitError):
+    """The engine stopped and cannot serve any more (HTTP 503); the cause is in the message."""
+
+
+class ModelFileError(PlaitError):
+    """A model file is missing, damaged, hostile or of a kind that plait does not run."""
+
+
+class ConfigError(PlaitError):
+    """A flag, environment variable or configuration file is wrong; the message names it."""
