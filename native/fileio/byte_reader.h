@@ -24,12 +24,14 @@ static_assert(std::endian::native == std::endian::little, "model files are read 
 
 class ByteReader {
  public:
-  // `base` is the file offset of bytes[0], for messages.
-  explicit ByteReader(std::span<const std::byte> bytes, uint64_t base = 0) : bytes_(bytes), base_(base) {}
+  // For messages: `base` is the file offset of bytes[0], `whole` names what the bytes are.
+  explicit ByteReader(std::span<const std::byte> bytes, uint64_t base = 0, const char* whole = "the file")
+      : bytes_(bytes), base_(base), whole_(whole) {}
 
   uint64_t offset() const { return base_ + position_; }  // in the file
   size_t position() const { return position_; }
   size_t remaining() const { return bytes_.size() - position_; }
+  const char* whole() const { return whole_; }
   const std::byte* cursor() const { return bytes_.data() + position_; }
 
   // A fixed-size number. `what` names it in the error: "byte 24: the file ends inside <what>".
@@ -49,7 +51,7 @@ class ByteReader {
     const uint64_t length = read<uint64_t>(what);
     if (length > remaining()) {
       throw_bad_byte(at, std::string(what) + " claims " + std::to_string(length) + " bytes but only " +
-                             std::to_string(remaining()) + " are left");
+                             std::to_string(remaining()) + " are left in " + whole_);
     }
     const char* begin = reinterpret_cast<const char*>(cursor());
     position_ += static_cast<size_t>(length);
@@ -64,12 +66,13 @@ class ByteReader {
  private:
   void need(uint64_t num_bytes, std::string_view what) const {
     if (num_bytes > remaining()) {
-      throw_bad_byte(offset(), "the file ends inside " + std::string(what));
+      throw_bad_byte(offset(), std::string(whole_) + " ends inside " + std::string(what));
     }
   }
 
   std::span<const std::byte> bytes_;
-  uint64_t base_ = 0;
+  uint64_t base_;
+  const char* whole_;
   size_t position_ = 0;
 };
 
