@@ -22,6 +22,19 @@ T_F32, T_F16, T_Q4_0, T_Q8_0, T_Q4_K = 0, 1, 2, 8, 12
 MAX_U64 = (1 << 64) - 1
 
 
+@dataclass(frozen=True)
+class BadFile:
+    """A malformed file and what its refusal must say."""
+
+    name: str
+    content: bytes
+    expected: str
+    is_container: bool = True
+    """False: a well-formed GGUF file whose hyper-parameters are wrong."""
+    sparse_size: int = 0
+    """When larger than the content: the file is extended to this size with a hole."""
+
+
 def text(value: str | bytes) -> bytes:
     raw = value.encode() if isinstance(value, str) else value
     return struct.pack("<Q", len(raw)) + raw
