@@ -1,7 +1,7 @@
 """GGUF model files. Knows: the container (through ``plait._native``). Must not know: architectures, plans.
 
-A file is checked in full when it is opened; a bad one is one ``ModelFileError`` that names the file, the byte or
-key, and what is wrong. Tensor data stays in the file: only the header is read.
+A file is checked in full when it is opened; a bad one is one ``ModelFileError`` that names the file, the byte
+or key, and what is wrong. Tensor data stays in the file: only the header is read.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class GgufFile:
         path: the file. It must not be shortened while it is open.
 
     Raises:
-        ModelFileError: it is absent, unreadable, breaks the format or holds something that plait does not read.
+        ModelFileError: it is absent, unreadable, breaks the format or holds something that plait does
+            not read.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
