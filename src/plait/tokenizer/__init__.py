@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from plait.tokenizer.chat import ChatTemplate
+from plait.tokenizer.stream import TextStream
 from plait.tokenizer.tokenizer import Span, Tokenizer
 
-__all__ = ["Span", "Tokenizer"]
+__all__ = ["ChatTemplate", "Span", "TextStream", "Tokenizer"]

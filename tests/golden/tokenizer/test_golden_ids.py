@@ -54,10 +54,9 @@ def test_decode_gives_the_text_back(name_and_tokenizer: tuple[str, Tokenizer]) -
     lossy = []
     for text in TEXTS:
         ids = tokenizer.encode(text, add_special=False, parse_special=True)
-        if tokenizer.decode(ids, skip_special_tokens=False) != text:
+        expected = text if name == "smollm2" else text.replace("\u2581", " ")  # the space mark is a space
+        if tokenizer.decode(ids, skip_special_tokens=False) != expected:
             lossy.append(text[:60])
-    if name == "gemma3":
-        lossy = [text for text in lossy if "\u2581" not in text]  # the space mark is a space to SentencePiece
     assert lossy == []
 
 
