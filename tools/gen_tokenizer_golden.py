@@ -8,6 +8,7 @@ and on, and stopped. ``texts.json`` holds the texts (a pair [piece, count] is a 
 ids: per text a list of four, in the order of VARIANTS, where a number points to an equal earlier one.
 """
 
+# ruff: noqa: E501 - one text, one line
 from __future__ import annotations
 
 import contextlib
@@ -179,7 +180,7 @@ a\u200db \u200d \u200d\u200d
 
 CODE = [
     'def f(x: int) -> str:\n    """Doc."""\n    if x > 1:\n        return f"{x!r:>10}"\n    return None\n\n\n'
-    'class A(B):\n\tdef __init__(self, *a, **k):\n\t\tsuper().__init__(*a, **k)\n',
+    "class A(B):\n\tdef __init__(self, *a, **k):\n\t\tsuper().__init__(*a, **k)\n",
     "for i in range(10):\n    print(i, end='')\n    # comment\n\nprint([x**2 for x in y if x % 2 == 0])",
     '#include <stdio.h>\nint main(void) {\n    printf("Hello, %s!\\n", "world");\n    return 0;\n}\n',
     "template <typename T>\nauto f(T&& x) -> decltype(auto) { return std::forward<T>(x); } // c++\n",
@@ -201,7 +202,7 @@ CODE = [
     "\\documentclass{article}\n\\begin{document}\n$\\int_0^\\infty e^{-x^2} dx$\n\\end{document}\n",
     "x <- c(1, 2, 3)\nmean(x) %>% print()\n",
     "fun String.f(): Int = this.length.let { it * 2 }\n",
-    "BEGIN { FS=\",\" } $1 ~ /^[A-Z]+$/ { sum += $2 } END { print sum }\n",
+    'BEGIN { FS="," } $1 ~ /^[A-Z]+$/ { sum += $2 } END { print sum }\n',
     "mov eax, [ebx+4*ecx]\njmp .L2 ; comment\n",
     "import React from 'react';\nexport const X = () => <div className=\"a\">{items.map(i => <li key={i}>{i}</li>)}</div>;\n",
 ]
@@ -275,7 +276,21 @@ def llama_server(binary: str, model: str) -> Iterator[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [binary, "-m", model, "--host", "127.0.0.1", "--port", str(port), "-c", "256", "-np", "1", "-t", "1"]
+    command = [
+        binary,
+        "-m",
+        model,
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "-c",
+        "256",
+        "-np",
+        "1",
+        "-t",
+        "1",
+    ]
     process = subprocess.Popen(
         [*command, "--no-warmup"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )

@@ -35,7 +35,7 @@ class BytePairModel:
             raise ModelFileError("the file has no tokenizer.ggml.merges, which its tokenizer needs")
         ids = dict(vocabulary.ids)
         self._size = vocabulary.size
-        # A byte without a token must stay between its neighbours, so it gets an id that is dropped afterwards.
+        # A byte without a token must stay between its neighbours: it gets an id that is dropped afterwards.
         for character in CHARACTER_OF_BYTE.values():
             ids.setdefault(character, len(ids) + self._size)
         self._has_dropped_ids = len(ids) > len(vocabulary.ids)

@@ -53,7 +53,7 @@ class Budget:
             self.charge(len(value))
 
     def measure(self, value: object, depth: int = 0) -> int:
-        """Nodes and characters of a value, shared parts counted each time, before something walks all of it."""
+        """Nodes and characters of a value that something will walk; shared parts count each time."""
         self.tick()
         if isinstance(value, str):
             return 1 + len(value)

@@ -1,7 +1,8 @@
 """ChatTemplate: messages to a prompt, by the Jinja template inside the model file. Thread-safe.
 
-The template is hostile until proven otherwise: it runs in a sandbox with bounds on time and memory. The result is
-spans that say which text the template wrote; what the messages brought in can never become a control token.
+The template is hostile until proven otherwise: it runs in a sandbox with bounds on time and memory. The
+result is spans that say which text the template wrote; what the messages brought in can never become a
+control token.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from plait.tokenizer.tokenizer import Span
 logger = logging.getLogger("plait.tokenizer")
 
 MAX_SOURCE_CHARS = 256 * 1024
-KNOWN_ROLES = frozenset("system user assistant tool developer function model ipython".split())
+KNOWN_ROLES = frozenset(["system", "user", "assistant", "tool", "developer", "function", "model", "ipython"])
 """Role names that templates may build control tokens from."""
 _MAX_REASON_CHARS = 500
 
@@ -33,7 +34,7 @@ class _RefusalError(TemplateError):
 
 
 class ChatTemplate:
-    """A compiled template. One that does not compile refuses every chat and leaves the rest of the model usable."""
+    """A compiled template. One that does not compile refuses every chat; the model stays usable without."""
 
     def __init__(self, source: str, *, bos_token: str, eos_token: str) -> None:
         self.source = source
@@ -80,7 +81,8 @@ class ChatTemplate:
             extra: more variables for the template, e.g. ``{"enable_thinking": False}``.
 
         Raises:
-            InvalidRequestError: the template refuses the messages or fails on them (``param`` is "messages"), or a
+            InvalidRequestError: the template refuses the messages or fails on them (``param`` is
+            "messages"), or a
                 content part is no text (``param`` names it).
         """
         if self._template is None:

@@ -1,7 +1,8 @@
 """How byte-level BPE vocabularies cut text into words before merging, by ``tokenizer.ggml.pre``.
 
-Each family is a list of patterns; every pattern cuts the pieces that the one before it left, and both its matches
-and the gaps between them are pieces. All patterns consume what they scan, so that the whole is linear in the text.
+Each family is a list of patterns; every pattern cuts the pieces that the one before it left, and both its
+matches and the gaps between them are pieces. All patterns consume what they scan, so that the whole is
+linear in the text.
 """
 
 from __future__ import annotations
@@ -19,9 +20,7 @@ _LLAMA3 = rf"{_APOSTROPHE}|{_WORD}|\p{{N}}{{1,3}}|{_SYMBOLS}|{_SPACES}"
 _QWEN2 = rf"{_APOSTROPHE}|{_WORD}|\p{{N}}|{_SYMBOLS}|{_SPACES}"
 _UPPER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]"
 _LOWER = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
-_CASED = (
-    r"[^\r\n\p{{L}}\p{{N}}]?{upper}*{lower}+{tail}|[^\r\n\p{{L}}\p{{N}}]?{upper}+{lower}*{tail}"
-).format
+_CASED = (r"[^\r\n\p{{L}}\p{{N}}]?{upper}*{lower}+{tail}|[^\r\n\p{{L}}\p{{N}}]?{upper}+{lower}*{tail}").format
 _O200K_TAIL = _CASED(upper=_UPPER, lower=_LOWER, tail=_APOSTROPHE + "?")
 _O200K = rf"{_O200K_TAIL}|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_SPACES}"
 _TEKKEN = rf"{_CASED(upper=_UPPER, lower=_LOWER, tail='')}|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_SPACES}"
@@ -33,9 +32,7 @@ _CJK_KANA = "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"
 _CJK_WIDE = "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
 _BLOOM = " ?[^(\\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+"
 # Cased letters as DeepSeek's first models knew them: hexadecimal code points and ranges.
-_DEEPSEEK_LETTERS = "".join(
-    "-".join(chr(int(end, 16)) for end in item.split("-"))
-    for item in """
+_DEEPSEEK_LETTERS = """
     41-5a 61-7a b5 c0-d6 d8-f6 f8-1ba 1bc-1bf 1c4-293 295-2af 370-373 376 377 37b-37d 37f 386 388-38a 38c
     38e-3a1 3a3-3f5 3f7-481 48a-52f 531-556 10a0-10c5 13a0-13f5 13f8-13fd 1c90-1cba 1cbd-1cbf 1d00-1d2b
     1d6b-1d77 1d79-1d9a 1e00-1f15 1f18-1f1d 1f20-1f45 1f48-1f4d 1f50-1f57 1f59 1f5b 1f5d 1f5f-1f7d 1f80-1fb4
@@ -44,8 +41,12 @@ _DEEPSEEK_LETTERS = "".join(
     2c7e-2ce4 2ceb-2cee 2cf2 2cf3 a640-a66d a680-a69b a722-a76f a771-a787 a78b-a78e ab70-abbf fb00-fb06
     fb13-fb17 ff21-ff3a ff41-ff5a 10400-1044f 104b0-104d3 104d8-104fb 10c80-10cb2 10cc0-10cf2 118a0-118df
     1e900-1e943
-    """.split()
-)
+"""
+
+
+def _character_class(ranges: str) -> str:
+    """The inside of ``[...]`` for hexadecimal code points and ranges of them."""
+    return "".join("-".join(chr(int(end, 16)) for end in item.split("-")) for item in ranges.split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +150,7 @@ _FAMILIES: tuple[tuple[str, PreTokenizer], ...] = (
         PreTokenizer(
             (
                 r"[\r\n]",
-                rf"\s?[{_DEEPSEEK_LETTERS}]+",
+                rf"\s?[{_character_class(_DEEPSEEK_LETTERS)}]+",
                 "\\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+",
                 r"\s+$",
                 _CJK_WIDE,

@@ -1,8 +1,8 @@
 """TemplateText: a string that knows which parts of it a chat template wrote.
 
-Only constants of the template (and BOS, EOS and known role names) start as trusted. Everything else is an ordinary
-``str`` and so untrusted, and every operation that is not followed here gives an ordinary ``str``: a mistake loses
-trust, it never creates it.
+Only constants of the template (and BOS, EOS and known role names) start as trusted. Everything else is an
+ordinary ``str`` and so untrusted, and every operation that is not followed here gives an ordinary ``str``:
+a mistake loses trust, it never creates it.
 
 INVARIANT: a character is trusted only when it is copied from a trusted character.
 """
@@ -210,5 +210,3 @@ def _made(pieces: list[tuple[str, bool]]) -> str:
             merged.append(([text], is_trusted))
     done = tuple(("".join(texts), is_trusted) for texts, is_trusted in merged)
     return TemplateText("".join(text for text, _ in done), done) if done else ""
-
-

@@ -1,8 +1,8 @@
 """TemplateEnvironment: Jinja for chat templates that come from hostile files. Shared by threads.
 
-On top of Jinja's immutable sandbox: only listed methods and filters exist, every loop turn, call, operator and
-comparison counts against a Budget, and constants of the template are TemplateText, so that what the template wrote
-can be told from what somebody typed.
+On top of Jinja's immutable sandbox: only listed methods and filters exist, every loop turn, call, operator
+and comparison counts against a Budget, and constants of the template are TemplateText, so that what the
+template wrote can be told from what somebody typed.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ from jinja2.utils import Cycler, Joiner, Namespace
 from plait.tokenizer.budget import Budget, BudgetError
 from plait.tokenizer.provenance import TemplateText, joined, trusted
 from plait.tokenizer.template_filters import FILTERS, TESTS_THAT_COMPARE
+from plait.tokenizer.vocab import words
 
 _METHODS: tuple[tuple[type, frozenset[str]], ...] = (
     (
         str,
-        frozenset(
-            """strip lstrip rstrip split rsplit splitlines partition rpartition startswith endswith upper lower title
-            capitalize replace join find rfind index rindex count format removeprefix removesuffix casefold swapcase
-            isdigit isalpha isalnum isspace isupper islower isnumeric isdecimal istitle""".split()
+        words(
+            """strip lstrip rstrip split rsplit splitlines partition rpartition startswith endswith upper
+            lower title capitalize replace join find rfind index rindex count format removeprefix removesuffix
+            casefold swapcase isdigit isalpha isalnum isspace isupper islower isnumeric isdecimal istitle"""
         ),
     ),
     (dict, frozenset({"items", "keys", "values", "get"})),
@@ -140,7 +141,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
     """One per template; ``use`` gives the calling thread its budget."""
 
     code_generator_class = _Code
-    concat = staticmethod(joined)  # type: ignore[assignment]
+    concat = staticmethod(joined)
     intercepted_binops = frozenset(["+", "-", "*", "/", "//", "%", "**"])
 
     def __init__(self) -> None:
@@ -155,7 +156,8 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         self.constants: list[TemplateText] = []
         self._local = threading.local()
         self.filters = {name: self._counted(function) for name, function in FILTERS.items()}
-        self.tests = {name: self._counted(test, name in TESTS_THAT_COMPARE) for name, test in self.tests.items()}
+        tests: dict[str, Any] = self.tests
+        self.tests = {name: self._counted(test, name in TESTS_THAT_COMPARE) for name, test in tests.items()}
         self.globals.pop("lipsum")
         self.globals["dict"] = self._dict
 
@@ -183,10 +185,12 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
 
     def instrument(self, template: nodes.Template) -> nodes.Template:
         """Put a count into every loop turn and macro call."""
+        loop: nodes.For
         for loop in template.find_all(nodes.For):
             loop.body.insert(0, nodes.ExprStmt(nodes.EnvironmentAttribute("counted")))
             if loop.test is not None:
                 loop.test = nodes.And(nodes.EnvironmentAttribute("counted"), loop.test)
+        macro: Any
         for macro in template.find_all((nodes.Macro, nodes.CallBlock)):
             macro.body.insert(0, nodes.ExprStmt(nodes.EnvironmentAttribute("counted")))
         template.set_environment(self)
@@ -254,9 +258,11 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         owner = getattr(value, "__self__", None)
         if not isinstance(owner, str) or value.__name__ not in ("format", "format_map"):
             return None
+        if value.__name__ == "format_map":
+            return lambda mapping: self._format(owner, (), mapping)
         return lambda *args, **kwargs: self._format(owner, args, kwargs)
 
-    def call(self, context: Context, function: Any, /, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+    def call(self, context: Context, function: Any, /, *args: Any, **kwargs: Any) -> Any:
         self.budget.tick()
         owner = getattr(function, "__self__", None)
         if isinstance(owner, (str, list, tuple, dict)):
@@ -269,15 +275,21 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         self.budget.charge_result(result)
         return result
 
-    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+    def call_binop(self, context: Context | None, operator: str, left: Any, right: Any) -> Any:
         budget = self.budget
         budget.tick()
         if operator == "*":
             self._check_product(left, right)
         elif operator == "**":
-            if isinstance(left, int) and isinstance(right, int) and left.bit_length() * abs(right) > _MAX_INT_BITS:
+            if (
+                isinstance(left, int)
+                and isinstance(right, int)
+                and left.bit_length() * abs(right) > _MAX_INT_BITS
+            ):
                 raise BudgetError("it makes a number that is too large")
-        elif operator == "+" and isinstance(left, (str, list, tuple)) and isinstance(right, (str, list, tuple)):
+        elif (
+            operator == "+" and isinstance(left, (str, list, tuple)) and isinstance(right, (str, list, tuple))
+        ):
             budget.check_size(len(left) + len(right))
         elif operator == "%" and isinstance(left, str):
             right = self._format_arguments(left, right)
@@ -289,7 +301,9 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         if _WIDE_FORMAT.search(pattern):
             raise BudgetError("it formats too widely")
         items = values if isinstance(values, tuple) else (values,)
-        made = tuple(self.to_text(item) if isinstance(item, (dict, list, tuple, Undefined)) else item for item in items)
+        made = tuple(
+            self.to_text(item) if isinstance(item, (dict, list, tuple, Undefined)) else item for item in items
+        )
         self.budget.check_size(len(pattern) * (1 + sum(len(item) for item in made if isinstance(item, str))))
         return values if isinstance(values, dict) else made
 
@@ -312,7 +326,8 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
                 if _WIDE_FORMAT.search(spec or "") or "{" in (spec or ""):
                     raise BudgetError("it formats too widely")
                 self.budget.charge(self.budget.measure(value))
-                parts.append(format(fields.convert_field(value, conversion or None), spec or ""))  # type: ignore[arg-type]
+                parts.append(format(fields.convert_field(value, conversion or None), spec or ""))  # type:
+                ignore[arg - type]
             else:
                 parts.append(self.to_text(value))
         self.budget.charge(sum(map(len, parts)))
@@ -322,9 +337,9 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         for one, count in ((left, right), (right, left)):
             if isinstance(one, (str, list, tuple)) and isinstance(count, int):
                 self.budget.check_size(len(one) * max(count, 0))
-        if isinstance(left, int) and isinstance(right, int):
-            if left.bit_length() + right.bit_length() > _MAX_INT_BITS:
-                raise BudgetError("it makes a number that is too large")
+        is_number = isinstance(left, int) and isinstance(right, int)
+        if is_number and left.bit_length() + right.bit_length() > _MAX_INT_BITS:
+            raise BudgetError("it makes a number that is too large")
 
     def _check_method(self, owner: Any, name: str, args: tuple[Any, ...]) -> None:
         """Refuse method calls whose result or work would be out of proportion."""

@@ -1,7 +1,7 @@
 """SpecialTokens: cuts text at the tokens that are matched whole, before any merging. Immutable, thread-safe.
 
-Two kinds: control tokens, found only where the text is trusted (template or ``parse_special``), and
-user-defined tokens, found everywhere. Of overlapping candidates the longest wins (in bytes, then the lower id,
+Two kinds: control tokens, found only where the text is trusted (template or ``parse_special``), and user-
+defined tokens, found everywhere. Of overlapping candidates the longest wins (in bytes, then the lower id,
 then the leftmost), the order in which llama.cpp cuts.
 """
 
@@ -61,7 +61,9 @@ class SpecialTokens:
             fragments.append(text[position:])
         return fragments
 
-    def _scan(self, text: str, trusted: Sequence[TrustedRange], candidates: _Candidates) -> list[tuple[int, int]]:
+    def _scan(
+        self, text: str, trusted: Sequence[TrustedRange], candidates: _Candidates
+    ) -> list[tuple[int, int]]:
         """Leftmost longest matches; equal to ``_resolve`` when no two tokens can overlap."""
         matches = []
         position = 0

@@ -1,8 +1,8 @@
-"""SentencePieceModel: greedy merging of neighbours by score, with byte fallback, as llama.cpp does it. Thread-safe.
+"""SentencePieceModel: merging of neighbours by score, with byte fallback, as llama.cpp does it. Thread-safe.
 
-The best-scored pair of neighbours whose joined text is a token is merged first, the leftmost of equals. That is
-O(n log n) in a word, and text is cut into words where no token of the vocabulary crosses, so the result is exact.
-Results of short words are kept.
+The best-scored pair of neighbours whose joined text is a token is merged first, the leftmost of equals.
+That is O(n log n) in a word, and text is cut into words where no token of the vocabulary crosses, so the
+result is exact. Results of short words are kept.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""StopMatcher: all stop strings at once, byte by byte (Aho-Corasick). The automaton is immutable and shared."""
+"""StopMatcher: all stop strings at once, byte by byte (Aho-Corasick). Immutable and shared."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from functools import lru_cache
 class StopMatcher:
     """Feeds on bytes and knows after each how long the longest live partial match is.
 
-    The match that ends first wins, of those that end together the longest: this does not depend on how the bytes
-    are cut into tokens.
+    The match that ends first wins, of those that end together the longest: this does not depend on how the
+    bytes are cut into tokens.
     """
 
     def __init__(self, stops: tuple[str, ...]) -> None:

@@ -1,4 +1,4 @@
-"""TextStream: the text of one sequence while its tokens arrive. One thread at a time; constant work per token."""
+"""TextStream: the text of one sequence while its tokens arrive. For one thread; constant work per token."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from plait.tokenizer.tokenizer import Tokenizer
 class TextStream:
     """Turns token ids into text that is final.
 
-    INVARIANT: the joined results of ``push`` and ``finish`` equal ``tokenizer.decode`` of all ids, up to the stop.
+    INVARIANT: the joined results of ``push`` and ``finish`` equal ``tokenizer.decode`` of all ids, up to
+    the stop.
 
-    Held back are only bytes of an unfinished code point and the longest beginning of a stop string that the text
-    ends with. Stop strings are found in the bytes of the text, whatever tokens they lie across; the one that ends
-    first counts.
+    Held back are only bytes of an unfinished code point and the longest beginning of a stop string that the
+    text ends with. Stop strings are found in the bytes of the text, whatever tokens they lie across; the
+    one that ends first counts.
 
     Args:
         stop: strings that end the text; empty ones are ignored.

@@ -12,6 +12,7 @@ from jinja2.runtime import Undefined
 
 from plait.tokenizer.budget import BudgetError
 from plait.tokenizer.provenance import joined
+from plait.tokenizer.vocab import words
 
 if TYPE_CHECKING:
     from plait.tokenizer.sandbox import TemplateEnvironment
@@ -48,7 +49,9 @@ def to_json(
         raise BudgetError(f"it indents JSON by more than {_MAX_INDENT}")
     if isinstance(value, Undefined):
         raise TypeError("an undefined value has no JSON")
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    return json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
 
 
 @pass_environment
@@ -66,7 +69,9 @@ def join(environment: TemplateEnvironment, value: Iterable[Any], d: str = "", at
 
 
 @pass_environment
-def replace(environment: TemplateEnvironment, value: Any, old: Any, new: Any, count: int | None = None) -> str:
+def replace(
+    environment: TemplateEnvironment, value: Any, old: Any, new: Any, count: int | None = None
+) -> str:
     text, old, new = (environment.to_text(item) for item in (value, old, new))
     places = text.count(old) if old else len(text) + 1
     environment.budget.check_size(len(text) + places * len(new))
@@ -75,7 +80,11 @@ def replace(environment: TemplateEnvironment, value: Any, old: Any, new: Any, co
 
 @pass_environment
 def indent(
-    environment: TemplateEnvironment, value: Any, width: int | str = 4, first: bool = False, blank: bool = False
+    environment: TemplateEnvironment,
+    value: Any,
+    width: int | str = 4,
+    first: bool = False,
+    blank: bool = False,
 ) -> str:
     """Indent all lines but the first (``first``) and, unless ``blank``, empty ones."""
     prefix = width if isinstance(width, str) else " " * min(max(width, 0), _MAX_INDENT + 1)
@@ -127,17 +136,19 @@ def capitalize(environment: TemplateEnvironment, value: Any) -> str:
 def format_percent(environment: TemplateEnvironment, value: Any, *args: Any, **kwargs: Any) -> str:
     if args and kwargs:
         raise TypeError("format takes positional or named values, not both")
-    result: str = environment.call_binop(None, "%", environment.to_text(value), kwargs or args)  # type: ignore[arg-type]
+    result: str = environment.call_binop(None, "%", environment.to_text(value), kwargs or args)
     return result
 
 
 @pass_environment
 @_measured
-def add_up(environment: TemplateEnvironment, iterable: Iterable[Any], attribute: Any = None, start: Any = 0) -> Any:
+def add_up(
+    environment: TemplateEnvironment, iterable: Iterable[Any], attribute: Any = None, start: Any = 0
+) -> Any:
     total = start
     for item in iterable:
         value = item if attribute is None else environment.getitem(item, attribute)
-        total = environment.call_binop(None, "+", total, value)  # type: ignore[arg-type]
+        total = environment.call_binop(None, "+", total, value)
     return total
 
 
@@ -148,9 +159,11 @@ def unchanged(environment: TemplateEnvironment, value: Any) -> str:
 
 
 @pass_environment
-def batch(environment: TemplateEnvironment, value: Iterable[Any], linecount: int, fill_with: Any = None) -> Any:
+def batch(
+    environment: TemplateEnvironment, value: Iterable[Any], linecount: int, fill_with: Any = None
+) -> Any:
     environment.budget.check_size(linecount)
-    return jinja_filters.do_batch(value, linecount, fill_with)  # type: ignore[arg-type]
+    return jinja_filters.do_batch(value, linecount, fill_with)
 
 
 FILTERS: dict[str, Callable[..., Any]] = {
@@ -196,4 +209,4 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "wordcount": jinja_filters.do_wordcount,
 }
 
-TESTS_THAT_COMPARE = frozenset("eq == equalto ne != lt < lessthan le <= gt > greaterthan ge >= in".split())
+TESTS_THAT_COMPARE = words("eq == equalto ne != lt < lessthan le <= gt > greaterthan ge >= in")

@@ -1,6 +1,7 @@
 """Tokenizer: text to ids and ids to bytes, for the vocabulary inside a GGUF file. Thread-safe.
 
-Knows nothing of engines or HTTP. It is the one owner of BOS and EOS: they are added here, once, or not at all.
+Knows nothing of engines or HTTP. It is the one owner of BOS and EOS: they are added here, once, or not at
+all.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ class _Model(Protocol):
 class Tokenizer:
     """Made by ``from_metadata``; immutable apart from caches."""
 
-    def __init__(self, vocabulary: Vocabulary, model: _Model, *, is_byte_level: bool, warning: str = "") -> None:
+    def __init__(
+        self, vocabulary: Vocabulary, model: _Model, *, is_byte_level: bool, warning: str = ""
+    ) -> None:
         self.warning = warning
         """What makes the ids doubtful; empty when nothing does."""
         self.vocab_size = vocabulary.size
@@ -72,7 +75,7 @@ class Tokenizer:
             model = BytePairModel(vocabulary, metadata, words)
             return cls(vocabulary, model, is_byte_level=True, warning=warning)
         raise ModelFileError(
-            f"tokenizer.ggml.model is {kind!r}; plait knows 'gpt2' (byte-level BPE) and 'llama' (SentencePiece)"
+            f"tokenizer.ggml.model is {kind!r}; plait knows 'gpt2' (byte-level BPE) and 'llama' (SPM)"
         )
 
     def encode(self, text: str, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
@@ -176,7 +179,7 @@ def _pre_tokenizer(metadata: Mapping[str, object]) -> tuple[PreTokenizer, str]:
         return known, ""
     what = "names no pre-tokenizer" if name is None else f"names an unknown pre-tokenizer {name!r}"
     warning = (
-        f"the file {what} (tokenizer.ggml.pre); 'default' is used, so tokens may be wrong and answers much worse."
+        f"the file {what} (tokenizer.ggml.pre); 'default' is used: tokens may be wrong, answers much worse."
         " Convert the model again, or use a file that names its pre-tokenizer."
     )
     logger.warning("%s", warning)

@@ -8,14 +8,15 @@ import time
 from pathlib import Path
 
 import pytest
+from plait.weights.gguf import GgufFile
 
 from plait.tokenizer import Tokenizer
-from plait.weights.gguf import GgufFile
 
 HERE = Path(__file__).parent
 VARIANTS = [(False, False), (False, True), (True, False), (True, True)]
 TEXTS = [
-    text if isinstance(text, str) else text[0] * text[1] for text in json.loads((HERE / "texts.json").read_text())
+    text if isinstance(text, str) else text[0] * text[1]
+    for text in json.loads((HERE / "texts.json").read_text())
 ]
 
 pytestmark = pytest.mark.model
