@@ -311,12 +311,10 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         """``str.format`` that keeps trust where a field has no format of its own."""
         fields = SandboxedFormatter(self)
         parts: list[str] = []
-        position = 0
+        is_trusted = isinstance(pattern, TemplateText) and pattern.is_trusted
         next_index = 0
         for literal, name, spec, conversion in Formatter().parse(pattern):
-            at = pattern.find(literal, position)
-            parts.append(pattern[at : at + len(literal)])
-            position = at + len(literal)
+            parts.append(trusted(literal) if is_trusted else literal)
             if name is None:
                 continue
             if name == "" or name[0] in ".[":
@@ -326,8 +324,8 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
                 if _WIDE_FORMAT.search(spec or "") or "{" in (spec or ""):
                     raise BudgetError("it formats too widely")
                 self.budget.charge(self.budget.measure(value))
-                parts.append(format(fields.convert_field(value, conversion or None), spec or ""))  # type:
-                ignore[arg - type]
+                converted: Any = fields.convert_field(value, conversion) if conversion else value
+                parts.append(format(converted, spec or ""))
             else:
                 parts.append(self.to_text(value))
         self.budget.charge(sum(map(len, parts)))
