@@ -51,8 +51,7 @@ class GgufFile:
     @cached_property
     def metadata(self) -> dict[str, object]:
         """Every key with its value: str, int, float, bool or a list of those. Converted on first use."""
-        metadata: dict[str, object] = self.native.metadata()
-        return metadata
+        return self.native.metadata()
 
     @cached_property
     def tensors(self) -> dict[str, TensorInfo]:
@@ -67,5 +66,4 @@ class GgufFile:
         """
         if name not in self.tensors:
             raise KeyError(name)
-        view: memoryview = self.native.tensor_bytes(name)
-        return view
+        return self.native.tensor_bytes(name)
