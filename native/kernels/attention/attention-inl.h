@@ -27,13 +27,18 @@ struct Chunk {
   const B* v[kSpans];  // span s: v[s] + column_offset(column) + (position in the span) * v_stride
   int64_t v_stride = 0;
   int64_t v_tile_stride = 0;  // from one tile of 16 columns to the next
+  int64_t k_ahead[kSpans];    // f16: elements from span s to the same span of the next chunk
+  int64_t v_ahead[kSpans];
 };
 
-// acc[r][v] += a[r * a_stride + k] * b[k * b_stride + 8 v ..], k rising.
+// acc[r][v] += a[r * a_stride + k] * b[k * b_stride + 8 v ..], k rising. Elements in the pool (f16) are
+// fetched `ahead` elements further on as well: the next chunk lies in other blocks, where no hardware looks
+// ahead.
 template <int kRows, typename B>
-inline void multiply(const float* a, int64_t a_stride, const B* b, int64_t b_stride, int32_t num_k,
-                     F8 (&acc)[kRows][2]) {
+inline void multiply(const float* a, int64_t a_stride, const B* b, int64_t b_stride, int64_t ahead,
+                     int32_t num_k, F8 (&acc)[kRows][2]) {
   for (int32_t k = 0; k < num_k; ++k) {
+    if constexpr (sizeof(B) == 2) __builtin_prefetch(b + k * b_stride + ahead);
     const F8 b0 = load(b + k * b_stride);
     const F8 b1 = load(b + k * b_stride + 8);
     for (int r = 0; r < kRows; ++r) {
@@ -48,7 +53,8 @@ template <int kRows, typename B>
 void score_rows(const Work& w, const Chunk<B>& chunk, int32_t row, int32_t span) {
   F8 acc[kRows][2];
   for (int r = 0; r < kRows; ++r) acc[r][0] = acc[r][1] = set1(0.0F);
-  multiply<kRows>(w.q + row * w.head_dim, w.head_dim, chunk.k[span], chunk.k_stride, w.head_dim, acc);
+  multiply<kRows>(w.q + row * w.head_dim, w.head_dim, chunk.k[span], chunk.k_stride, chunk.k_ahead[span],
+                  w.head_dim, acc);
   float* out = w.weights + row * kChunk + span * kSpan;
   for (int r = 0; r < kRows; ++r) {
     store(out + r * kChunk, acc[r][0]);
@@ -72,7 +78,7 @@ void add_values(const Work& w, const Chunk<B>& chunk, int32_t row, int32_t lo, i
       const int32_t end = std::min(hi - span * kSpan, kSpan);
       multiply<kRows>(w.weights + row * kChunk + span * kSpan + begin, kChunk,
                       chunk.v[span] + (column / 16) * chunk.v_tile_stride + begin * chunk.v_stride,
-                      chunk.v_stride, end - begin, acc);
+                      chunk.v_stride, chunk.v_ahead[span], end - begin, acc);
     }
     for (int r = 0; r < kRows; ++r) {
       store(out + r * w.head_dim, acc[r][0]);
@@ -178,24 +184,40 @@ void walk_chunk(const Work& w, const Chunk<B>& chunk, int32_t chunk0, float soft
   }
 }
 
-// The spans of one chunk that hold positions in [begin, end), in the pool. Entries of the block table before
-// them are not looked at: a block that left the window may be gone.
-inline Chunk<uint16_t> chunk_in_pool(const AttentionArgs& args, int32_t chunk0, int32_t begin, int32_t end) {
+struct PoolSpan {
+  const uint16_t* k;
+  const uint16_t* v;
+};
+
+inline PoolSpan span_in_pool(const AttentionArgs& args, int32_t position) {
   const KvLayout& layout = *args.layout;
+  const auto block_id = static_cast<size_t>(args.block_table[position / layout.block_tokens]);
+  const std::byte* block = args.pool + block_id * layout.block_bytes();
+  const int64_t slot = position % layout.block_tokens;
+  return {reinterpret_cast<const uint16_t*>(block + layout.k_offset(args.layer, args.kv_head)) + slot,
+          reinterpret_cast<const uint16_t*>(block + layout.v_offset(args.layer, args.kv_head)) +
+              slot * layout.head_dim};
+}
+
+// The spans of one chunk that hold positions in [begin, end), in the pool. Entries of the block table before
+// them are not looked at: a block that left the window may be gone. Spans before `limit` may be fetched
+// ahead.
+inline Chunk<uint16_t> chunk_in_pool(const AttentionArgs& args, int32_t chunk0, int32_t begin, int32_t end,
+                                     int32_t limit) {
   Chunk<uint16_t> chunk{};
-  chunk.k_stride = layout.block_tokens;
-  chunk.v_stride = layout.head_dim;
+  chunk.k_stride = args.layout->block_tokens;
+  chunk.v_stride = args.layout->head_dim;
   chunk.v_tile_stride = 16;
   const int32_t first = std::max(begin - chunk0, 0) / kSpan;
   for (int32_t span = first; span < kSpans && chunk0 + span * kSpan < end; ++span) {
     const int32_t position = chunk0 + span * kSpan;
-    const int32_t slot = position % layout.block_tokens;
-    const auto block_id = static_cast<size_t>(args.block_table[position / layout.block_tokens]);
-    const std::byte* block = args.pool + block_id * layout.block_bytes();
-    chunk.k[span] =
-        reinterpret_cast<const uint16_t*>(block + layout.k_offset(args.layer, args.kv_head)) + slot;
-    chunk.v[span] = reinterpret_cast<const uint16_t*>(block + layout.v_offset(args.layer, args.kv_head)) +
-                    static_cast<int64_t>(slot) * layout.head_dim;
+    const PoolSpan here = span_in_pool(args, position);
+    chunk.k[span] = here.k;
+    chunk.v[span] = here.v;
+    if (position + kChunk >= limit) continue;
+    const PoolSpan next = span_in_pool(args, position + kChunk);
+    chunk.k_ahead[span] = next.k - here.k;
+    chunk.v_ahead[span] = next.v - here.v;
   }
   return chunk;
 }
@@ -228,14 +250,15 @@ inline Chunk<float> convert_chunk(const Work& w, const Chunk<uint16_t>& in, int3
 }
 
 // The partial results of all rows over [begin, end) (inside one partition) in w.max, w.sum and w.acc.
-inline void walk_partition(const AttentionArgs& args, const Work& w, int32_t begin, int32_t end) {
+inline void walk_partition(const AttentionArgs& args, const Work& w, int32_t begin, int32_t end,
+                           int32_t limit) {
   for (int32_t row = 0; row < w.num_rows; ++row) {
     w.max[row] = kMinusInf;
     w.sum[row] = 0.0F;
   }
   std::memset(w.acc, 0, sizeof(float) * static_cast<size_t>(w.num_rows) * static_cast<size_t>(w.head_dim));
   for (int32_t chunk0 = begin / kChunk * kChunk; chunk0 < end; chunk0 += kChunk) {
-    const Chunk<uint16_t> chunk = chunk_in_pool(args, chunk0, begin, end);
+    const Chunk<uint16_t> chunk = chunk_in_pool(args, chunk0, begin, end, limit);
     if (w.num_rows <= kRowTile) {  // each element is converted once anyway
       walk_chunk(w, chunk, chunk0, args.softcap);
     } else {
@@ -291,7 +314,7 @@ void attention(const AttentionArgs& args) {
   const int32_t begin = w.first_position(0);
   const int32_t end = w.end_position(w.num_rows - 1);
   for (int32_t start = begin / kPartition * kPartition; start < end; start += kPartition) {
-    walk_partition(args, w, std::max(begin, start), std::min(end, start + kPartition));
+    walk_partition(args, w, std::max(begin, start), std::min(end, start + kPartition), end);
     for (int32_t row = 0; row < w.num_rows; ++row) {
       merge_partial(w.max[row], w.sum[row], w.acc + row * w.head_dim, w.head_dim, w.total_max[row],
                     w.total_sum[row], w.total + row * w.head_dim);
@@ -307,7 +330,7 @@ void attention_partial(const AttentionArgs& args, int32_t partition, float* part
   const Work w = start_work(args);
   const int32_t begin = std::max(w.first_position(0), partition * kPartition);
   const int32_t end = std::min(w.end_position(0), (partition + 1) * kPartition);
-  walk_partition(args, w, begin, end);
+  walk_partition(args, w, begin, end, end);
   for (int32_t row = 0; row < w.num_rows; ++row) {
     float* out = partial + row * (2 + w.head_dim);
     out[0] = w.max[row];
