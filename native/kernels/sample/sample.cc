@@ -208,14 +208,9 @@ void score_row(std::span<const float> logits, int32_t token, int32_t num_top, Sa
                : static_cast<float>((static_cast<double>(clean) - static_cast<double>(max)) - log_sum);
   };
   const float chosen = clean_logit(logits[static_cast<size_t>(token)]);
-  int32_t rank = 1;
-  for (size_t i = 0; i < logits.size(); ++i) {
-    const float x = clean_logit(logits[i]);
-    rank += x > chosen || (x == chosen && i < static_cast<size_t>(token)) ? 1 : 0;
-  }
   out.token = token;
   out.logprob = logprob(chosen);
-  out.rank = rank;
+  out.rank = 1 + static_cast<int32_t>(num_better(logits.data(), logits.size(), static_cast<size_t>(token)));
   out.top.clear();
   if (num_top <= 0) return;
   if (scratch.work.size() < logits.size()) scratch.work.resize(logits.size());

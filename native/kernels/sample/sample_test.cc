@@ -316,6 +316,20 @@ TEST(extremes_neither_crash_nor_hang) {
   CHECK_EQ(sample(std::vector<float>(40, 0.5F), odd, 0, history).token, 3);
 }
 
+TEST(ranks_with_nan_and_infinity) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float largest = std::numeric_limits<float>::max();
+  const std::vector<float> logits{nan, kInf, 1.0F, largest, -kInf, nan, 1.0F, kInf};
+  const std::vector<int32_t> order{1, 3, 7, 2, 6, 0, 4, 5};
+  SampleScratch scratch;
+  Sampled out;
+  for (size_t i = 0; i < order.size(); ++i) {
+    score_row(logits, order[i], 8, scratch, out);
+    CHECK_EQ(out.rank, int32_t(i) + 1);
+    for (size_t k = 0; k < order.size(); ++k) CHECK_EQ(out.top[k].first, order[k]);
+  }
+}
+
 TEST(history_counts) {
   TokenHistory history;
   history.start(std::vector<int32_t>{5, 3, 5, 9}, std::vector<int32_t>{7, 3});
