@@ -27,75 +27,131 @@ struct Chunk {
   const B* v[kSpans];  // span s: v[s] + column_offset(column) + (position in the span) * v_stride
   int64_t v_stride = 0;
   int64_t v_tile_stride = 0;  // from one tile of 16 columns to the next
+  int64_t k_ahead[kSpans];    // f16: elements from span s to the same span of the next chunk
+  int64_t v_ahead[kSpans];
 };
 
-// acc[r][v] += a[r * a_stride + k] * b[k * b_stride + 8 v ..], k rising.
-template <int kRows, typename B>
-inline void multiply(const float* a, int64_t a_stride, const B* b, int64_t b_stride, int32_t num_k,
-                     F8 (&acc)[kRows][2]) {
+// acc[r][part][v] += a[r * a_stride + k] * b[part][k * b_stride + 8 v ..], k rising. Elements in the pool
+// (f16) are fetched `ahead` elements further on into the second-level cache as well: the next chunk lies in
+// other blocks, where no hardware looks ahead, and the first level has too few misses in flight for the
+// memory.
+template <int kRows, int kParts, typename B>
+inline void multiply(const float* a, int64_t a_stride, const B* const (&b)[kParts], int64_t b_stride,
+                     const int64_t (&ahead)[kParts], int32_t num_k, F8 (&acc)[kRows][kParts][2]) {
   for (int32_t k = 0; k < num_k; ++k) {
-    const F8 b0 = load(b + k * b_stride);
-    const F8 b1 = load(b + k * b_stride + 8);
+    for (int part = 0; part < kParts; ++part) {
+      const B* row = b[part] + k * b_stride;
+      if constexpr (sizeof(B) == 2) __builtin_prefetch(row + ahead[part], 0, 2);
+      if constexpr (kParts == 1) {
+        const F8 b0 = load(row);
+        const F8 b1 = load(row + 8);
+        for (int r = 0; r < kRows; ++r) {
+          const F8 factor = set1(a[r * a_stride + k]);
+          acc[r][part][0] = fma(factor, b0, acc[r][part][0]);
+          acc[r][part][1] = fma(factor, b1, acc[r][part][1]);
+        }
+      } else {  // one vector of b at a time: with 12 sums and 3 factors, a second one would spill
+        for (int v = 0; v < 2; ++v) {
+          const F8 column = load(row + 8 * v);
+          for (int r = 0; r < kRows; ++r)
+            acc[r][part][v] = fma(set1(a[r * a_stride + k]), column, acc[r][part][v]);
+        }
+      }
+    }
+  }
+}
+
+// Few rows take two parts at once, so that enough sums are under way to hide the latency of one.
+template <int kRows>
+inline constexpr int kPartsOf = kRows <= 3 ? 2 : 1;
+
+// Scores of kRows rows for spans [span, span + kParts).
+template <int kRows, int kParts, typename B>
+void score_spans(const Work& w, const Chunk<B>& chunk, int32_t row, int32_t span) {
+  F8 acc[kRows][kParts][2];
+  const B* b[kParts];
+  int64_t ahead[kParts];
+  for (int part = 0; part < kParts; ++part) {
+    b[part] = chunk.k[span + part];
+    ahead[part] = chunk.k_ahead[span + part];
+    for (int r = 0; r < kRows; ++r) acc[r][part][0] = acc[r][part][1] = set1(0.0F);
+  }
+  multiply<kRows, kParts>(w.q + row * w.head_dim, w.head_dim, b, chunk.k_stride, ahead, w.head_dim, acc);
+  for (int part = 0; part < kParts; ++part) {
+    float* out = w.weights + row * kChunk + (span + part) * kSpan;
     for (int r = 0; r < kRows; ++r) {
-      const F8 factor = set1(a[r * a_stride + k]);
-      acc[r][0] = fma(factor, b0, acc[r][0]);
-      acc[r][1] = fma(factor, b1, acc[r][1]);
+      store(out + r * kChunk, acc[r][part][0]);
+      store(out + r * kChunk + 8, acc[r][part][1]);
     }
   }
 }
 
 template <int kRows, typename B>
-void score_rows(const Work& w, const Chunk<B>& chunk, int32_t row, int32_t span) {
-  F8 acc[kRows][2];
-  for (int r = 0; r < kRows; ++r) acc[r][0] = acc[r][1] = set1(0.0F);
-  multiply<kRows>(w.q + row * w.head_dim, w.head_dim, chunk.k[span], chunk.k_stride, w.head_dim, acc);
-  float* out = w.weights + row * kChunk + span * kSpan;
+void score_rows(const Work& w, const Chunk<B>& chunk, int32_t row, int32_t lo, int32_t hi) {
+  int32_t span = lo / kSpan;
+  for (; (span + kPartsOf<kRows> - 1) * kSpan < hi; span += kPartsOf<kRows>) {
+    score_spans<kRows, kPartsOf<kRows>>(w, chunk, row, span);
+  }
+  for (; span * kSpan < hi; ++span) score_spans<kRows, 1>(w, chunk, row, span);
+}
+
+// Rows [row, row + kRows) see the same positions [lo, hi) of the chunk. kParts tiles of 16 columns.
+template <int kRows, int kParts, typename B>
+void add_columns(const Work& w, const Chunk<B>& chunk, int32_t row, int32_t tile, int32_t lo, int32_t hi) {
+  F8 acc[kRows][kParts][2];
+  float* out = w.acc + row * w.head_dim + tile * kSpan;
   for (int r = 0; r < kRows; ++r) {
-    store(out + r * kChunk, acc[r][0]);
-    store(out + r * kChunk + 8, acc[r][1]);
+    const F8 decay = set1(w.decay[row + r]);
+    for (int part = 0; part < kParts; ++part) {
+      acc[r][part][0] = mul(load(out + r * w.head_dim + part * kSpan), decay);
+      acc[r][part][1] = mul(load(out + r * w.head_dim + part * kSpan + 8), decay);
+    }
+  }
+  for (int32_t span = lo / kSpan; span * kSpan < hi; ++span) {
+    const int32_t begin = std::max(lo - span * kSpan, 0);
+    const int32_t end = std::min(hi - span * kSpan, kSpan);
+    const B* b[kParts];
+    int64_t ahead[kParts];
+    for (int part = 0; part < kParts; ++part) {
+      b[part] = chunk.v[span] + (tile + part) * chunk.v_tile_stride + begin * chunk.v_stride;
+      ahead[part] = chunk.v_ahead[span];
+    }
+    multiply<kRows, kParts>(w.weights + row * kChunk + span * kSpan + begin, kChunk, b, chunk.v_stride, ahead,
+                            end - begin, acc);
+  }
+  for (int r = 0; r < kRows; ++r) {
+    for (int part = 0; part < kParts; ++part) {
+      store(out + r * w.head_dim + part * kSpan, acc[r][part][0]);
+      store(out + r * w.head_dim + part * kSpan + 8, acc[r][part][1]);
+    }
   }
 }
 
-// Rows [row, row + kRows) see the same positions [lo, hi) of the chunk.
 template <int kRows, typename B>
 void add_values(const Work& w, const Chunk<B>& chunk, int32_t row, int32_t lo, int32_t hi) {
-  for (int32_t column = 0; column < w.head_dim; column += 16) {
-    F8 acc[kRows][2];
-    float* out = w.acc + row * w.head_dim + column;
-    for (int r = 0; r < kRows; ++r) {
-      const F8 decay = set1(w.decay[row + r]);
-      acc[r][0] = mul(load(out + r * w.head_dim), decay);
-      acc[r][1] = mul(load(out + r * w.head_dim + 8), decay);
-    }
-    for (int32_t span = lo / kSpan; span * kSpan < hi; ++span) {
-      const int32_t begin = std::max(lo - span * kSpan, 0);
-      const int32_t end = std::min(hi - span * kSpan, kSpan);
-      multiply<kRows>(w.weights + row * kChunk + span * kSpan + begin, kChunk,
-                      chunk.v[span] + (column / 16) * chunk.v_tile_stride + begin * chunk.v_stride,
-                      chunk.v_stride, end - begin, acc);
-    }
-    for (int r = 0; r < kRows; ++r) {
-      store(out + r * w.head_dim, acc[r][0]);
-      store(out + r * w.head_dim + 8, acc[r][1]);
-    }
+  const int32_t num_tiles = w.head_dim / kSpan;
+  int32_t tile = 0;
+  for (; tile + kPartsOf<kRows> <= num_tiles; tile += kPartsOf<kRows>) {
+    add_columns<kRows, kPartsOf<kRows>>(w, chunk, row, tile, lo, hi);
   }
+  for (; tile < num_tiles; ++tile) add_columns<kRows, 1>(w, chunk, row, tile, lo, hi);
 }
 
 template <typename B>
-void score_tile(const Work& w, const Chunk<B>& chunk, int32_t row, int32_t num_rows, int32_t span) {
+void score_tile(const Work& w, const Chunk<B>& chunk, int32_t row, int32_t num_rows, int32_t lo, int32_t hi) {
   switch (num_rows) {
     case 1:
-      return score_rows<1>(w, chunk, row, span);
+      return score_rows<1>(w, chunk, row, lo, hi);
     case 2:
-      return score_rows<2>(w, chunk, row, span);
+      return score_rows<2>(w, chunk, row, lo, hi);
     case 3:
-      return score_rows<3>(w, chunk, row, span);
+      return score_rows<3>(w, chunk, row, lo, hi);
     case 4:
-      return score_rows<4>(w, chunk, row, span);
+      return score_rows<4>(w, chunk, row, lo, hi);
     case 5:
-      return score_rows<5>(w, chunk, row, span);
+      return score_rows<5>(w, chunk, row, lo, hi);
     default:
-      return score_rows<6>(w, chunk, row, span);
+      return score_rows<6>(w, chunk, row, lo, hi);
   }
 }
 
@@ -160,7 +216,7 @@ void walk_chunk(const Work& w, const Chunk<B>& chunk, int32_t chunk0, float soft
     const int32_t num_rows = std::min(kRowTile, w.num_rows - row);
     const int32_t lo = w.first_seen(row, chunk0);
     const int32_t hi = w.end_seen(row + num_rows - 1, chunk0);
-    for (int32_t span = lo / kSpan; span * kSpan < hi; ++span) score_tile(w, chunk, row, num_rows, span);
+    score_tile(w, chunk, row, num_rows, lo, hi);
   }
   for (int32_t row = 0; row < w.num_rows;) {
     const int32_t lo = w.first_seen(row, chunk0);
@@ -178,24 +234,40 @@ void walk_chunk(const Work& w, const Chunk<B>& chunk, int32_t chunk0, float soft
   }
 }
 
-// The spans of one chunk that hold positions in [begin, end), in the pool. Entries of the block table before
-// them are not looked at: a block that left the window may be gone.
-inline Chunk<uint16_t> chunk_in_pool(const AttentionArgs& args, int32_t chunk0, int32_t begin, int32_t end) {
+struct PoolSpan {
+  const uint16_t* k;
+  const uint16_t* v;
+};
+
+inline PoolSpan span_in_pool(const AttentionArgs& args, int32_t position) {
   const KvLayout& layout = *args.layout;
+  const auto block_id = static_cast<size_t>(args.block_table[position / layout.block_tokens]);
+  const std::byte* block = args.pool + block_id * layout.block_bytes();
+  const int64_t slot = position % layout.block_tokens;
+  return {reinterpret_cast<const uint16_t*>(block + layout.k_offset(args.layer, args.kv_head)) + slot,
+          reinterpret_cast<const uint16_t*>(block + layout.v_offset(args.layer, args.kv_head)) +
+              slot * layout.head_dim};
+}
+
+// The spans of one chunk that hold positions in [begin, end), in the pool. Entries of the block table before
+// them are not looked at: a block that left the window may be gone. Spans before `limit` may be fetched
+// ahead.
+inline Chunk<uint16_t> chunk_in_pool(const AttentionArgs& args, int32_t chunk0, int32_t begin, int32_t end,
+                                     int32_t limit) {
   Chunk<uint16_t> chunk{};
-  chunk.k_stride = layout.block_tokens;
-  chunk.v_stride = layout.head_dim;
+  chunk.k_stride = args.layout->block_tokens;
+  chunk.v_stride = args.layout->head_dim;
   chunk.v_tile_stride = 16;
   const int32_t first = std::max(begin - chunk0, 0) / kSpan;
   for (int32_t span = first; span < kSpans && chunk0 + span * kSpan < end; ++span) {
     const int32_t position = chunk0 + span * kSpan;
-    const int32_t slot = position % layout.block_tokens;
-    const auto block_id = static_cast<size_t>(args.block_table[position / layout.block_tokens]);
-    const std::byte* block = args.pool + block_id * layout.block_bytes();
-    chunk.k[span] =
-        reinterpret_cast<const uint16_t*>(block + layout.k_offset(args.layer, args.kv_head)) + slot;
-    chunk.v[span] = reinterpret_cast<const uint16_t*>(block + layout.v_offset(args.layer, args.kv_head)) +
-                    static_cast<int64_t>(slot) * layout.head_dim;
+    const PoolSpan here = span_in_pool(args, position);
+    chunk.k[span] = here.k;
+    chunk.v[span] = here.v;
+    if (position + kChunk >= limit) continue;
+    const PoolSpan next = span_in_pool(args, position + kChunk);
+    chunk.k_ahead[span] = next.k - here.k;
+    chunk.v_ahead[span] = next.v - here.v;
   }
   return chunk;
 }
@@ -228,14 +300,15 @@ inline Chunk<float> convert_chunk(const Work& w, const Chunk<uint16_t>& in, int3
 }
 
 // The partial results of all rows over [begin, end) (inside one partition) in w.max, w.sum and w.acc.
-inline void walk_partition(const AttentionArgs& args, const Work& w, int32_t begin, int32_t end) {
+inline void walk_partition(const AttentionArgs& args, const Work& w, int32_t begin, int32_t end,
+                           int32_t limit) {
   for (int32_t row = 0; row < w.num_rows; ++row) {
     w.max[row] = kMinusInf;
     w.sum[row] = 0.0F;
   }
   std::memset(w.acc, 0, sizeof(float) * static_cast<size_t>(w.num_rows) * static_cast<size_t>(w.head_dim));
   for (int32_t chunk0 = begin / kChunk * kChunk; chunk0 < end; chunk0 += kChunk) {
-    const Chunk<uint16_t> chunk = chunk_in_pool(args, chunk0, begin, end);
+    const Chunk<uint16_t> chunk = chunk_in_pool(args, chunk0, begin, end, limit);
     if (w.num_rows <= kRowTile) {  // each element is converted once anyway
       walk_chunk(w, chunk, chunk0, args.softcap);
     } else {
@@ -291,7 +364,7 @@ void attention(const AttentionArgs& args) {
   const int32_t begin = w.first_position(0);
   const int32_t end = w.end_position(w.num_rows - 1);
   for (int32_t start = begin / kPartition * kPartition; start < end; start += kPartition) {
-    walk_partition(args, w, std::max(begin, start), std::min(end, start + kPartition));
+    walk_partition(args, w, std::max(begin, start), std::min(end, start + kPartition), end);
     for (int32_t row = 0; row < w.num_rows; ++row) {
       merge_partial(w.max[row], w.sum[row], w.acc + row * w.head_dim, w.head_dim, w.total_max[row],
                     w.total_sum[row], w.total + row * w.head_dim);
@@ -307,7 +380,7 @@ void attention_partial(const AttentionArgs& args, int32_t partition, float* part
   const Work w = start_work(args);
   const int32_t begin = std::max(w.first_position(0), partition * kPartition);
   const int32_t end = std::min(w.end_position(0), (partition + 1) * kPartition);
-  walk_partition(args, w, begin, end);
+  walk_partition(args, w, begin, end, end);
   for (int32_t row = 0; row < w.num_rows; ++row) {
     float* out = partial + row * (2 + w.head_dim);
     out[0] = w.max[row];

@@ -1,9 +1,12 @@
 // Speed of attention on one core: ./attention_bench [scalar|avx2]
 // Prefill: 16 queries of a group of heads, in multiply-adds. Decode: one query over KV too large for the
 // caches, blocks in random order, in bytes of KV.
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <numeric>
@@ -31,9 +34,14 @@ struct Bench {
               .head_dim = s.head_dim,
               .block_tokens = s.block_tokens};
     const auto num_blocks = static_cast<size_t>((s.context + s.block_tokens - 1) / s.block_tokens);
-    pool.resize(layout.block_bytes() * num_blocks / 2);
+    // Huge pages where the system gives them, as for a real pool.
+    constexpr size_t kHugePage = size_t{2} << 20;
+    const size_t num_bytes = (layout.block_bytes() * num_blocks + kHugePage - 1) / kHugePage * kHugePage;
+    pool.reset(static_cast<uint16_t*>(std::aligned_alloc(kHugePage, num_bytes)));
+    madvise(pool.get(), num_bytes, MADV_HUGEPAGE);
     std::mt19937 rng(1);
-    for (uint16_t& half : pool) half = static_cast<uint16_t>(0x2C00 + (rng() & 0x83FF));
+    for (size_t i = 0; i < num_bytes / 2; ++i)
+      pool.get()[i] = static_cast<uint16_t>(0x2C00 + (rng() & 0x83FF));
     table.resize(num_blocks);
     std::iota(table.begin(), table.end(), 0);
     std::shuffle(table.begin(), table.end(), rng);
@@ -47,7 +55,7 @@ struct Bench {
   double time(Isa isa) {
     AttentionArgs args;
     args.layout = &layout;
-    args.pool = reinterpret_cast<const std::byte*>(pool.data());
+    args.pool = reinterpret_cast<const std::byte*>(pool.get());
     args.block_table = table.data();
     args.group = setup.group;
     args.q = q.data();
@@ -81,7 +89,7 @@ struct Bench {
 
   Setup setup;
   KvLayout layout;
-  std::vector<uint16_t> pool;
+  std::unique_ptr<uint16_t, decltype([](uint16_t* p) { std::free(p); })> pool;
   std::vector<int32_t> table;
   std::vector<float> q, out;
   std::vector<std::byte> scratch;

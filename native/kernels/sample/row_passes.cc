@@ -16,6 +16,7 @@ constexpr float kLargest = std::numeric_limits<float>::max();
 constexpr size_t kMaxBlock = 64;  // entries that select_best skips together
 
 using F4 = float __attribute__((vector_size(16)));
+using U4 = uint32_t __attribute__((vector_size(16)));
 
 inline F4 load4(const float* p) {
   F4 a;
@@ -48,18 +49,35 @@ float block_max(const float* x, size_t num) {
 }
 
 // The polynomial of lanes/exp-inl.h without fusing: a call per std::fma would cost more than the rest.
-inline float exp_weight(float x) {
-  const float shifted = x * 0x1.715476p+0F + 0x1.8p23F;
-  const float n = shifted - 0x1.8p23F;
-  const float r = (x - n * 0.693359375F) + n * 0x1.bd0106p-13F;
-  float p = 0x1.6a2352p-10F * r + 0x1.123a6cp-7F;
+inline F4 exp_weight(F4 x) {
+  const F4 shifted = x * 0x1.715476p+0F + 0x1.8p23F;
+  const F4 n = shifted - 0x1.8p23F;
+  const F4 r = (x - n * 0.693359375F) + n * 0x1.bd0106p-13F;
+  F4 p = 0x1.6a2352p-10F * r + 0x1.123a6cp-7F;
   p = p * r + 0x1.5558f4p-5F;
   p = p * r + 0x1.555490p-3F;
   p = p * r + 0x1.fffffcp-2F;
   p = p * r + 1.0F;
   p = p * r + 1.0F;
-  const float power = std::bit_cast<float>((std::bit_cast<uint32_t>(shifted) << 23) + 0x3F800000U);
-  return x >= -87.33F ? p * power : 0.0F;
+  const F4 power = std::bit_cast<F4>((std::bit_cast<U4>(shifted) << 23) + 0x3F800000U);
+  const F4 zero = {};
+  return x >= -87.33F ? p * power : zero;
+}
+
+// out[i] = exp((x[i] - max) * factor), x bounded first.
+void exp_block(const float* x, size_t num, float max, float factor, float* out) {
+  const F4 largest = {kLargest, kLargest, kLargest, kLargest};
+  size_t i = 0;
+  for (; i + 4 <= num; i += 4) {
+    const F4 value = load4(x + i);
+    const F4 weight = exp_weight(((value > largest ? largest : value) - max) * factor);
+    std::memcpy(out + i, &weight, sizeof(weight));
+  }
+  if (i == num) return;
+  float rest[4] = {-kInf, -kInf, -kInf, -kInf};
+  std::memcpy(rest, x + i, (num - i) * sizeof(float));
+  exp_block(rest, 4, max, factor, rest);
+  std::memcpy(out + i, rest, (num - i) * sizeof(float));
 }
 
 double block_sum(const float* weights, size_t num) {
@@ -104,8 +122,24 @@ size_t row_argmax(const float* x, size_t num) {
   return i;
 }
 
+size_t num_better(const float* x, size_t num, size_t index) {
+  const float mine = clean_logit(x[index]);
+  size_t count = 0;
+  if (mine == -kInf) {  // NaN is as good: the comparisons below would not count it
+    for (size_t i = 0; i < num; ++i) count += clean_logit(x[i]) > mine || i < index ? 1 : 0;
+    return count;
+  }
+  uint32_t before = 0;
+  uint32_t after = 0;
+  for (size_t i = 0; i < index; ++i) before += x[i] >= mine ? 1U : 0U;
+  if (mine < kLargest) {  // nothing is better than the largest: +infinity is its equal
+    for (size_t i = index + 1; i < num; ++i) after += x[i] > mine ? 1U : 0U;
+  }
+  return before + after;
+}
+
 void exp_weights(const float* x, size_t num, float max, float factor, float* out) {
-  for (size_t i = 0; i < num; ++i) out[i] = exp_weight((x[i] - max) * factor);
+  exp_block(x, num, max, factor, out);
 }
 
 double sum_of_exp(const float* x, size_t num, float max) {
@@ -113,10 +147,7 @@ double sum_of_exp(const float* x, size_t num, float max) {
   double sum = 0;
   for (size_t start = 0; start < num; start += kPassBlock) {
     const size_t n = std::min(kPassBlock, num - start);
-    for (size_t i = 0; i < n; ++i) {
-      const float value = x[start + i];
-      weights[i] = exp_weight((value > kLargest ? kLargest : value) - max);
-    }
+    exp_block(x + start, n, max, 1.0F, weights);
     sum += block_sum(weights, n);
   }
   return sum;

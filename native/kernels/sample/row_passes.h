@@ -1,4 +1,4 @@
-// Passes over a row of logits, written so that the baseline compiler vectorises them. Every sum has a fixed
+// Passes over a row of logits, in vectors that every CPU has. Every sum has a fixed
 // order, so a result depends on the row alone. NaN counts as -infinity, +infinity as the largest float.
 // Knows: floats. Must not know: sampling parameters.
 #pragma once
@@ -19,6 +19,9 @@ void clean_row(const float* x, size_t num, float* out);
 float row_max(const float* x, size_t num);
 // The lowest index of the largest entry; 0 when all are -infinity.
 size_t row_argmax(const float* x, size_t num);
+
+// How many entries rank before entry `index`: larger, or equal with a lower index.
+size_t num_better(const float* x, size_t num, size_t index);
 
 // out[i] = exp((x[i] - max) * factor), 0 below the least normal float. Needs x[i] <= max, finite max and
 // factor >= 0. Plain multiplies and adds, within 2 ulp.

@@ -16,6 +16,7 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr size_t kBins = 2048;
 constexpr int kBinShift = 20;  // 11 bits of the distance: its exponent and 3 bits of mantissa
 constexpr size_t kSortAtMost = 4096;
+constexpr size_t kFewCandidates = 128;
 
 bool changes_logits(const SampleParams& params, const TokenHistory& history) {
   return !params.logit_bias.empty() || params.repetition_penalty != 1.0F || params.presence_penalty != 0.0F ||
@@ -131,31 +132,68 @@ void keep_min_p(float min_p, float* weights, size_t num) {
   for (size_t i = 0; i < num; ++i) weights[i] = weights[i] >= least ? weights[i] : 0.0F;
 }
 
-// Draws among the k best.
-size_t draw_of_best(std::span<const float> x, const SampleParams& params, float max, float factor, double u,
-                    SampleScratch& scratch, float* weights) {
-  std::vector<int32_t>& order = scratch.order;
-  select_best(x.data(), x.size(), static_cast<size_t>(params.top_k), scratch.spare, order);
-  const auto fill = [&] {
-    for (size_t i = 0; i < order.size(); ++i) weights[i] = x[static_cast<size_t>(order[i])];
-    exp_weights(weights, order.size(), max, factor, weights);
-  };
-  fill();
-  if (params.top_p < 1.0F) {
-    const double mass = static_cast<double>(params.top_p) * sum_weights(weights, order.size());
-    double sum = 0;
-    for (size_t i = 0; i < order.size(); ++i) {
-      sum += static_cast<double>(weights[i]);
-      if (sum < mass) continue;
-      order.resize(i + 1);
-      break;
-    }
+// Cuts a ranked list after the entry at which its sum reaches `mass`; false, and the whole list, when none
+// does.
+bool cut_at_mass(std::vector<int32_t>& ranked, double mass, const float* weights_by_rank) {
+  double sum = 0;
+  for (size_t i = 0; i < ranked.size(); ++i) {
+    sum += static_cast<double>(weights_by_rank[i]);
+    if (sum < mass) continue;
+    ranked.resize(i + 1);
+    return true;
   }
-  std::sort(order.begin(), order.end());
-  fill();
-  if (params.min_p > 0.0F) keep_min_p(params.min_p, weights, order.size());
-  return static_cast<size_t>(order[draw_index(weights, order.size(), u)]);
+  return false;
 }
+
+// One row on its way through the filters.
+struct Draw {
+  std::span<const float> x;
+  const SampleParams& params;
+  SampleScratch& scratch;
+  float* weights;  // [vocabulary]
+  float max = 0;
+  float factor = 1;  // 1 / temperature
+  double u = 0;
+
+  void weigh(const std::vector<int32_t>& ids, float* out) const {
+    for (size_t i = 0; i < ids.size(); ++i) out[i] = x[static_cast<size_t>(ids[i])];
+    exp_weights(out, ids.size(), max, factor, out);
+  }
+
+  // Among the few ids that top_k and top_p kept.
+  size_t of_kept(std::vector<int32_t>& ids) const {
+    std::sort(ids.begin(), ids.end());
+    weigh(ids, weights);
+    if (params.min_p > 0.0F) keep_min_p(params.min_p, weights, ids.size());
+    return static_cast<size_t>(ids[draw_index(weights, ids.size(), u)]);
+  }
+
+  size_t of_top_k() const {
+    std::vector<int32_t>& ids = scratch.order;
+    select_best(x.data(), x.size(), static_cast<size_t>(params.top_k), scratch.spare, ids);
+    if (params.top_p < 1.0F) {
+      weigh(ids, weights);
+      cut_at_mass(ids, static_cast<double>(params.top_p) * sum_weights(weights, ids.size()), weights);
+    }
+    return of_kept(ids);
+  }
+
+  size_t of_all() const {
+    exp_weights(x.data(), x.size(), max, factor, weights);
+    if (params.top_p < 1.0F) {
+      const double mass = static_cast<double>(params.top_p) * sum_weights(weights, x.size());
+      // Most rows are peaked: a few candidates hold the mass.
+      std::vector<int32_t>& ids = scratch.order;
+      select_best(x.data(), x.size(), kFewCandidates, scratch.spare, ids);
+      float few[kFewCandidates];
+      weigh(ids, few);
+      if (cut_at_mass(ids, mass, few)) return of_kept(ids);
+      keep_top_mass(x, max, mass, weights, ids);
+    }
+    if (params.min_p > 0.0F) keep_min_p(params.min_p, weights, x.size());
+    return draw_index(weights, x.size(), u);
+  }
+};
 
 // Temperature, top_k, top_p, min_p, draw. The draw walks the kept ids in rising order.
 size_t draw_token(std::span<const float> x, const SampleParams& params, double u, SampleScratch& scratch,
@@ -163,16 +201,9 @@ size_t draw_token(std::span<const float> x, const SampleParams& params, double u
   const float max = row_max(x.data(), x.size());
   if (max == -kInf) return 0;
   const float factor = std::min(1.0F / params.temperature, std::numeric_limits<float>::max());
-  if (params.top_k > 0 && static_cast<size_t>(params.top_k) < x.size()) {
-    return draw_of_best(x, params, max, factor, u, scratch, weights);
-  }
-  exp_weights(x.data(), x.size(), max, factor, weights);
-  if (params.top_p < 1.0F) {
-    const double mass = static_cast<double>(params.top_p) * sum_weights(weights, x.size());
-    keep_top_mass(x, max, mass, weights, scratch.order);
-  }
-  if (params.min_p > 0.0F) keep_min_p(params.min_p, weights, x.size());
-  return draw_index(weights, x.size(), u);
+  const Draw draw{x, params, scratch, weights, max, factor, u};
+  const bool has_top_k = params.top_k > 0 && static_cast<size_t>(params.top_k) < x.size();
+  return has_top_k ? draw.of_top_k() : draw.of_all();
 }
 
 size_t choose_token(std::span<const float> logits, const SampleParams& params, const TokenHistory& history,
@@ -208,14 +239,9 @@ void score_row(std::span<const float> logits, int32_t token, int32_t num_top, Sa
                : static_cast<float>((static_cast<double>(clean) - static_cast<double>(max)) - log_sum);
   };
   const float chosen = clean_logit(logits[static_cast<size_t>(token)]);
-  int32_t rank = 1;
-  for (size_t i = 0; i < logits.size(); ++i) {
-    const float x = clean_logit(logits[i]);
-    rank += x > chosen || (x == chosen && i < static_cast<size_t>(token)) ? 1 : 0;
-  }
   out.token = token;
   out.logprob = logprob(chosen);
-  out.rank = rank;
+  out.rank = 1 + static_cast<int32_t>(num_better(logits.data(), logits.size(), static_cast<size_t>(token)));
   out.top.clear();
   if (num_top <= 0) return;
   if (scratch.work.size() < logits.size()) scratch.work.resize(logits.size());

@@ -40,6 +40,9 @@ int main(int argc, char** argv) {
   time_case("top_k 40", logits, {.top_k = 40});
   time_case("top_k 40, top_p 0.9", logits, {.top_p = 0.9F, .top_k = 40});
   time_case("top_p 0.9", logits, {.top_p = 0.9F});
+  std::vector<float> peaked = logits;
+  for (size_t i = 0; i < 50; ++i) peaked[i * vocab / 50] += 15.0F;
+  time_case("top_p 0.9, peaked", peaked, {.top_p = 0.9F});
   time_case("min_p 0.05", logits, {.min_p = 0.05F});
   time_case("top_p 0.9, all equal", std::vector<float>(vocab, 1.0F), {.top_p = 0.9F});
   return 0;

@@ -2,16 +2,28 @@
 #include "kernels/sample/sample.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <map>
+#include <new>
 #include <numeric>
 #include <random>
 
 #include "base/test.h"
 #include "kernels/sample/philox.h"
 #include "kernels/sample/row_passes.h"
+
+static int64_t num_allocations = 0;
+
+void* operator new(size_t num_bytes) {
+  ++num_allocations;
+  void* const p = std::malloc(num_bytes);
+  if (p == nullptr) throw std::bad_alloc();
+  return p;
+}
+void operator delete(void* p) noexcept { std::free(p); }
+void operator delete(void* p, size_t) noexcept { std::free(p); }
 
 namespace plait {
 namespace {
@@ -227,6 +239,25 @@ TEST(logprobs_do_not_change_the_draw) {
   }
 }
 
+TEST(no_allocation_once_warm) {
+  std::mt19937 rng(6);
+  const std::vector<float> logits = random_logits(rng, 30000, 1.0F);
+  SampleScratch scratch;
+  Sampled out;
+  std::vector<SampleParams> all{{.temperature = 0.0F},
+                                {.presence_penalty = 1.0F, .num_logprobs = 20},
+                                {.top_k = 40},
+                                {.top_p = 0.9F, .min_p = 0.001F},
+                                {.top_p = 0.05F}};
+  for (int round = 0; round < 3; ++round) {
+    const int64_t before = num_allocations;
+    for (uint64_t i = 0; i < 10; ++i) {
+      for (const SampleParams& p : all) sample_row(logits, p, {}, i, scratch, out);
+    }
+    if (round > 0) CHECK_EQ(num_allocations, before);
+  }
+}
+
 TEST(logprobs_match_double) {
   std::mt19937 rng(5);
   SampleScratch scratch;
@@ -314,6 +345,20 @@ TEST(extremes_neither_crash_nor_hang) {
   TokenHistory history;
   history.start(std::vector<int32_t>{-3, 99}, std::vector<int32_t>{1 << 30});
   CHECK_EQ(sample(std::vector<float>(40, 0.5F), odd, 0, history).token, 3);
+}
+
+TEST(ranks_with_nan_and_infinity) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float largest = std::numeric_limits<float>::max();
+  const std::vector<float> logits{nan, kInf, 1.0F, largest, -kInf, nan, 1.0F, kInf};
+  const std::vector<int32_t> order{1, 3, 7, 2, 6, 0, 4, 5};
+  SampleScratch scratch;
+  Sampled out;
+  for (size_t i = 0; i < order.size(); ++i) {
+    score_row(logits, order[i], 8, scratch, out);
+    CHECK_EQ(out.rank, int32_t(i) + 1);
+    for (size_t k = 0; k < order.size(); ++k) CHECK_EQ(out.top[k].first, order[k]);
+  }
 }
 
 TEST(history_counts) {
