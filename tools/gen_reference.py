@@ -41,7 +41,9 @@ def load(path: Path) -> tuple[torch.nn.Module, int | None]:
     reader = GGUFReader(path)
     arch = str(field(reader, "general.architecture"))
     tensors = {
-        t.name: dequantize(t.data, t.tensor_type).astype(np.float32).reshape(tuple(reversed(t.shape.tolist())))
+        t.name: dequantize(t.data, t.tensor_type)
+        .astype(np.float32)
+        .reshape(tuple(reversed(t.shape.tolist())))
         for t in reader.tensors
     }
     get = lambda key: field(reader, f"{arch}.{key}")  # noqa: E731
@@ -109,7 +111,9 @@ def main() -> None:
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--ids", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--full", type=Path, help="also write float32 log-probabilities [windows, 511, vocab]")
+    parser.add_argument(
+        "--full", type=Path, help="also write float32 log-probabilities [windows, 511, vocab]"
+    )
     args = parser.parse_args()
     model, bos = load(args.model)
     ids = json.loads(args.ids.read_text())
@@ -124,7 +128,9 @@ def main() -> None:
             logits = model(torch.from_numpy(window.astype(np.int64))[None]).logits[0, :-1].float()
         logprobs = torch.log_softmax(logits.double(), -1)
         top = logprobs.topk(TOP)
-        next_logprobs.append(logprobs.gather(1, torch.from_numpy(window[1:, None].astype(np.int64)))[:, 0].numpy())
+        next_logprobs.append(
+            logprobs.gather(1, torch.from_numpy(window[1:, None].astype(np.int64)))[:, 0].numpy()
+        )
         top_ids.append(top.indices.numpy().astype(np.int32))
         top_logprobs.append(top.values.numpy().astype(np.float32))
         if args.full:

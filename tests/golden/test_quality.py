@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from plait.engine.loading import load_model
 
 HERE = Path(__file__).parent / "quality"

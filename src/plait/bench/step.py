@@ -130,7 +130,9 @@ class _Meter:
                 self.done.set()
 
 
-def _run(client: EngineClient, batch: int, prompt_tokens: int, max_tokens: int, seed: int) -> tuple[_Meter, int]:
+def _run(
+    client: EngineClient, batch: int, prompt_tokens: int, max_tokens: int, seed: int
+) -> tuple[_Meter, int]:
     """Submits ``batch`` requests at once and waits for all; returns the meter and the time of submission."""
     draw = random.Random(f"{seed}-{batch}-{prompt_tokens}")
     sampling = SamplingParams(temperature=0.0, max_tokens=max_tokens, ignore_eos=True)
@@ -153,7 +155,9 @@ def _prefill(client: EngineClient, length: int, seed: int) -> Measurement:
     meter, begin_ns = _run(client, 1, length, 1, seed)
     seconds = (meter.times_ns[-1][0] - begin_ns) / 1e9
     forward = client.metrics()["forward_seconds_total"] - forward
-    return Measurement("prefill", 1, length, length, seconds, length / seconds, max(0.0, 1 - forward / seconds))
+    return Measurement(
+        "prefill", 1, length, length, seconds, length / seconds, max(0.0, 1 - forward / seconds)
+    )
 
 
 def _decode(client: EngineClient, batch: int, context: int, max_tokens: int, seed: int) -> Measurement:

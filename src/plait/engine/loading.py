@@ -15,7 +15,7 @@ from plait.models import build_graph
 from plait.models.hyperparameters import Hyperparameters
 from plait.plan import Graph, fuse
 from plait.plan.lower import lower
-from plait.weights.gguf import GgufFile
+from plait.weights.hyperparameters import open_model
 from plait.weights.loader import load_vectors, load_weights
 
 # Weight slots of a node whose tensor is a vector; every other weight is a matrix.
@@ -37,9 +37,13 @@ class LoadedModel:
     phases_s: dict[str, float] = field(default_factory=dict)
     """Seconds by phase: "read", "pack", "plan"."""
 
-    def evaluate_logits(self, token_ids: list[int], *, chunk_tokens: int = 512, num_threads: int = 1) -> bytearray:
+    def evaluate_logits(
+        self, token_ids: list[int], *, chunk_tokens: int = 512, num_threads: int = 1
+    ) -> bytearray:
         """The logits after every token, as the bytes of float32 [num_tokens, vocab]; for tests and measurements."""
-        return _native.evaluate_logits(self.plan, self.weights, self.isa, token_ids, chunk_tokens, num_threads)
+        return _native.evaluate_logits(
+            self.plan, self.weights, self.isa, token_ids, chunk_tokens, num_threads
+        )
 
 
 def load_model(path: Path, *, num_threads: int, block_tokens: int = 16) -> LoadedModel:
@@ -54,7 +58,7 @@ def load_model(path: Path, *, num_threads: int, block_tokens: int = 16) -> Loade
     except _native.NativeError as error:
         raise ConfigError(str(error.args[1])) from None
     begin = time.monotonic()
-    file = GgufFile(path)
+    file = open_model(path)
     vectors = load_vectors(file, ("rope_freqs.weight",))
     graph, hp = build_graph(file, vectors)
     read = time.monotonic()

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from plait import _native
 from plait.errors import ModelFileError
-from plait.plan.lower import LoadedWeights
 from plait.weights.gguf import GgufFile
 
 _FLOAT_TYPES = ("F32", "F16", "BF16")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedWeights:
+    """Native weights and where each tensor is in them."""
+
+    native: _native.Weights
+    matrices: dict[str, int]
+    vectors: dict[str, int]
+    is_float: dict[str, bool]
+    """By matrix: True when its products read float32 activations."""
 
 
 def load_vectors(file: GgufFile, names: Iterable[str]) -> dict[str, tuple[float, ...]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+
 from plait.models import gemma3, llama
 from plait.models.hyperparameters import Hyperparameters
 from plait.plan import Graph, Shape, fuse
