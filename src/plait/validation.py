@@ -227,8 +227,8 @@ def _check_room(request: GenerateRequest, info: EngineInfo) -> None:
     if num_total > info.max_model_len:
         is_prompt_at_fault = num_prompt + least > info.max_model_len
         raise InvalidRequestError(
-            f"This model's maximum context length is {info.max_model_len} tokens, but {num_total} are needed: "
-            f"{asked}. Shorten the prompt{'' if is_prompt_at_fault else ' or lower max_tokens'}.",
+            f"This model's maximum context length is {info.max_model_len} tokens, but {num_total} are "
+            f"needed: {asked}. Shorten the prompt{'' if is_prompt_at_fault else ' or lower max_tokens'}.",
             param="prompt" if is_prompt_at_fault else "max_tokens",
             code="context_length_exceeded",
         )

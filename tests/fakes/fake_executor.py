@@ -81,7 +81,7 @@ def sample(value: int, start: FakeSlotStart, history: Sequence[int], counter: in
     """A pure function of the last number, the sampling state and the number of produced tokens."""
     mixed = value
     if start.temperature > 0:
-        mixed = zlib.crc32(f"{value} {start.seed} {counter} {start.temperature}".encode())
+        mixed = zlib.crc32(f"{value} {start.seed} {counter} {start.temperature:g}".encode())
     if start.repetition_penalty != 1.0:
         mixed = zlib.crc32(f"{mixed} {list(history)}".encode())
     for token, bias in start.logit_bias:

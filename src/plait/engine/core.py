@@ -17,6 +17,7 @@ import random
 import sys
 import threading
 import time
+from collections.abc import Mapping
 
 from plait.client import OutputCallback
 from plait.config import EngineConfig
@@ -58,10 +59,12 @@ class EngineCore:
         config: EngineConfig,
         *,
         stall_after_s: float = DEFAULT_STALL_AFTER_S,
+        constant_metrics: Mapping[str, float] | None = None,
     ) -> None:
         self.info = info
         self._config = config
         self._stall_after_s = stall_after_s
+        self._constants = dict(constant_metrics or {})
         self._live: dict[int, LiveRequest] = {}
         # Taken by submit and close only, never by main or I/O.
         self._submit_lock = threading.Lock()
@@ -100,7 +103,7 @@ class EngineCore:
         for thread in self._threads:
             thread.start()
         self._warm_up()
-        self._metrics_base = {k: v for k, v in self.metrics().items() if k.endswith("_total")}
+        self._metrics_base = self._counters()
         self._started_at = time.monotonic()
         self._is_ready = True
 
@@ -158,11 +161,32 @@ class EngineCore:
 
     def metrics(self) -> dict[str, float]:
         """Counters since the engine was ready, and gauges of this moment (right when idle, too)."""
+        counters = self._counters()
+        for name, base in self._metrics_base.items():
+            counters[name] -= base
+        gauges = self._main.gauges
+        uptime_s = max(time.monotonic() - self._started_at, 1e-9)
+        num_queued, num_queued_tokens = self._queued()
+        return {
+            **counters,
+            "uptime_seconds": uptime_s,
+            "compute_busy_share": min(counters["step_seconds_total"] / uptime_s, 1.0),
+            "requests_live": len(self._live),
+            "requests_running": self._scheduler.num_running,
+            "requests_waiting": self._scheduler.num_waiting,
+            "queue_depth_requests": num_queued,
+            "queue_depth_tokens": num_queued_tokens,
+            "queue_depth_submissions": len(self._submissions) + self._io.num_backlog,
+            "queue_depth_steps": gauges.num_steps_in_flight,
+            "kv_blocks": self.info.num_kv_blocks,
+            "kv_blocks_free": gauges.num_free_blocks,
+            **self._constants,
+        }
+
+    def _counters(self) -> dict[str, float]:
         stats = self._scheduler.stats
         gauges = self._main.gauges
-        num_blocks = self.info.num_kv_blocks
-        num_queued, num_queued_tokens = self._queued()
-        values: dict[str, float] = {
+        return {
             "requests_total": self._num_submitted,
             "requests_overloaded_total": self._num_overloaded,
             "requests_finished_total": stats.requests_finished_total + gauges.refused_requests_total,
@@ -178,21 +202,6 @@ class EngineCore:
             "failed_steps_total": gauges.failed_steps_total,
             "step_seconds_total": gauges.step_seconds_total,
         }
-        for name, base in self._metrics_base.items():
-            values[name] -= base
-        uptime_s = max(time.monotonic() - self._started_at, 1e-9)
-        values["uptime_seconds"] = uptime_s
-        values["compute_busy_share"] = min(values["step_seconds_total"] / uptime_s, 1.0)
-        values["requests_live"] = len(self._live)
-        values["requests_running"] = self._scheduler.num_running
-        values["requests_waiting"] = self._scheduler.num_waiting
-        values["queue_depth_requests"] = num_queued
-        values["queue_depth_tokens"] = num_queued_tokens
-        values["queue_depth_submissions"] = len(self._submissions) + self._io.num_backlog
-        values["queue_depth_steps"] = gauges.num_steps_in_flight
-        values["kv_blocks_total"] = num_blocks
-        values["kv_blocks_free"] = gauges.num_free_blocks
-        return values
 
     def close(self) -> None:
         """See EngineClient.close. Waits for the steps in flight."""

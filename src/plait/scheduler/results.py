@@ -36,9 +36,16 @@ class Results:
         self._stats.prefill_tokens_total += plan.num_prefill_tokens
 
     def _fail(self, plan: StepPlan, error: str) -> None:
-        # What the step should have started has no sampling state either.
-        for seq in (*plan.rows, *plan.starts):
-            self._endings.finish(seq, FinishReason.ERROR, f"the step failed: {error}")
+        message = f"the step failed: {error}"
+        for seq, end in zip(plan.rows, plan.context_lens, strict=True):
+            if end <= seq.num_prompt:
+                # The next step, in flight already, may have forked choices off these prompt positions.
+                self._endings.finish_request(seq.request, FinishReason.ERROR, message)
+            else:
+                self._endings.finish(seq, FinishReason.ERROR, message)
+        # What the step should have started has no sampling state.
+        for seq in plan.starts:
+            self._endings.finish(seq, FinishReason.ERROR, message)
 
     def _commit(self, plan: StepPlan) -> None:
         """Every position of the step is computed now, and its token known: the step before sampled it."""

@@ -1,4 +1,4 @@
-"""Random arrivals, aborts, failures and pool sizes: everybody gets the tokens of a lone run, nothing leaks."""
+"""Random arrivals, aborts, failures and pool sizes: the tokens are those of a lone run, nothing leaks."""
 
 from __future__ import annotations
 

@@ -397,6 +397,19 @@ def test_an_exception_of_the_kv_manager_ends_one_request() -> None:
     driver.check_clean()
 
 
+def test_choices_forked_off_a_failed_prompt_step_end_with_it() -> None:
+    driver = Driver(limits(prefill_chunk_tokens=8))
+    driver.fail_steps = {0}
+    driver.add(1, request(13, 10, n=3))
+    driver.plan()
+    plan = driver.plan()
+    assert plan is not None
+    assert len(plan.forked) == 2, "the fork is planned before the failure shows"
+    driver.run()
+    assert driver.reasons(1) == [FinishReason.ERROR] * 3
+    driver.check_clean()
+
+
 @pytest.mark.parametrize("chunk", [1, 3, 32])
 def test_prompt_logprobs_are_whole_whatever_the_chunks(chunk: int) -> None:
     driver = Driver(limits(prefill_chunk_tokens=chunk))
