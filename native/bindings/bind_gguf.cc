@@ -137,10 +137,14 @@ void register_gguf(nb::module_& m) {
       .def_prop_ro("version", &GgufFile::version)
       .def_prop_ro("alignment", &GgufFile::alignment)
       .def_prop_ro("data_offset", &GgufFile::data_offset)
-      .def("metadata", &metadata_to_python, "A new dict of every key.")
-      .def("tensors", &tensors_to_python, "[(name, shape, type, type_id, offset, num_bytes)] in file order.")
+      .def("metadata", &metadata_to_python, nb::sig("def metadata(self) -> dict[str, object]"),
+           "A new dict of every key.")
+      .def("tensors", &tensors_to_python,
+           nb::sig("def tensors(self) -> list[tuple[str, tuple[int, ...], str, int, int, int]]"),
+           "[(name, shape, type, type_id, offset, num_bytes)] in file order.")
       .def("tensor_bytes", &tensor_bytes, nb::arg("name"),
-           "The tensor's bytes as a read-only view of the file.");
+           nb::sig("def tensor_bytes(self, name: str) -> memoryview"),
+           "The tensor's bytes as a read-only view of the file, which it keeps open.");
 }
 
 }  // namespace plait

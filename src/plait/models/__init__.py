@@ -30,7 +30,9 @@ def build_graph(
     builder = ARCHITECTURES.get(str(architecture))
     if builder is None:
         known = ", ".join(sorted(ARCHITECTURES))
-        raise ModelFileError(f"{file.path}: architecture {architecture!r} is not supported; supported: {known}")
+        raise ModelFileError(
+            f"{file.path}: architecture {architecture!r} is not supported; supported: {known}"
+        )
     hp = read_hyperparameters(file.metadata, shapes)
     graph = builder(hp, vectors or {})
     for node in graph:

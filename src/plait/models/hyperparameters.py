@@ -67,7 +67,9 @@ def read_hyperparameters(
         raise ModelFileError(f"token_embd.weight must have {hidden} columns, but its shape is {table}")
     rope_dim = reader.integer("rope.dimension_count", default=head_dim)
     if rope_dim % 2 or rope_dim > head_dim:
-        raise ModelFileError(f"{architecture}.rope.dimension_count {rope_dim} must be even and at most {head_dim}")
+        raise ModelFileError(
+            f"{architecture}.rope.dimension_count {rope_dim} must be even and at most {head_dim}"
+        )
     return Hyperparameters(
         architecture=architecture,
         name=str(metadata.get("general.name", architecture)),
@@ -93,7 +95,9 @@ def read_hyperparameters(
 def _linear_scaling(reader: _Reader) -> float:
     kind = reader.metadata.get(f"{reader.architecture}.rope.scaling.type", "none")
     if kind not in ("none", "linear"):
-        raise ModelFileError(f"rotary scaling of type {kind!r} is not supported; supported are none and linear")
+        raise ModelFileError(
+            f"rotary scaling of type {kind!r} is not supported; supported are none and linear"
+        )
     return reader.number("rope.scaling.factor", default=1.0) if kind == "linear" else 1.0
 
 

@@ -69,9 +69,7 @@ class Graph:
         self._num_values += 1
         return f"%{self._num_values - 1}"
 
-    def _emit(
-        self, op: str, inputs: tuple[str, ...], weights: tuple[str, ...] = (), **attrs: Attr
-    ) -> str:
+    def _emit(self, op: str, inputs: tuple[str, ...], weights: tuple[str, ...] = (), **attrs: Attr) -> str:
         value = self.new_value()
         self.nodes.append(Node(op, inputs, (value,), weights, attrs))
         return value

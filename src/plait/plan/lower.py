@@ -6,24 +6,31 @@ one operation to the next, so the same few buffers serve every layer.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from typing import Protocol
 
 from plait import _native
 from plait.plan.graph import Graph, Node
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedWeights:
+class PackedWeights(Protocol):
     """Native weights and where each tensor is in them."""
 
-    native: _native.Weights
-    matrices: dict[str, int]
-    vectors: dict[str, int]
-    is_float: dict[str, bool] = field(default_factory=dict)
-    """By matrix: True when its products read float32 activations."""
+    @property
+    def native(self) -> _native.Weights: ...
+
+    @property
+    def matrices(self) -> Mapping[str, int]: ...
+
+    @property
+    def vectors(self) -> Mapping[str, int]: ...
+
+    @property
+    def is_float(self) -> Mapping[str, bool]:
+        """By matrix: True when its products read float32 activations."""
 
 
-def lower(graph: Graph, weights: LoadedWeights, block_tokens: int) -> _native.Plan:
+def lower(graph: Graph, weights: PackedWeights, block_tokens: int) -> _native.Plan:
     """Builds and verifies the plan.
 
     Raises:
@@ -43,7 +50,7 @@ def lower(graph: Graph, weights: LoadedWeights, block_tokens: int) -> _native.Pl
 
 
 class _Lowering:
-    def __init__(self, graph: Graph, weights: LoadedWeights, plan: _native.Plan) -> None:
+    def __init__(self, graph: Graph, weights: PackedWeights, plan: _native.Plan) -> None:
         self.graph = graph
         self.weights = weights
         self.plan = plan
@@ -147,7 +154,7 @@ class _Lowering:
         )
 
 
-def _acts_forms(graph: Graph, weights: LoadedWeights) -> dict[str, tuple[bool, bool]]:
+def _acts_forms(graph: Graph, weights: PackedWeights) -> dict[str, tuple[bool, bool]]:
     """For each quantised value: (read as q8, read as float32), by the weights that read it."""
     forms: dict[str, tuple[bool, bool]] = {}
     for node in graph:

@@ -1,7 +1,7 @@
 """GGUF model files. Knows: the container (through ``plait._native``). Must not know: architectures, plans.
 
-A file is checked in full when it is opened; a bad one is one ``ModelFileError`` that names the file, the byte or
-key, and what is wrong. Tensor data stays in the file: only the header is read.
+A file is checked in full when it is opened; a bad one is one ``ModelFileError`` that names the file, the byte
+or key, and what is wrong. Tensor data stays in the file: only the header is read.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class GgufFile:
         path: the file. It must not be shortened while it is open.
 
     Raises:
-        ModelFileError: it is absent, unreadable, breaks the format or holds something that plait does not read.
+        ModelFileError: it is absent, unreadable, breaks the format or holds something that plait does
+            not read.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -50,8 +51,7 @@ class GgufFile:
     @cached_property
     def metadata(self) -> dict[str, object]:
         """Every key with its value: str, int, float, bool or a list of those. Converted on first use."""
-        metadata: dict[str, object] = self.native.metadata()
-        return metadata
+        return self.native.metadata()
 
     @cached_property
     def tensors(self) -> dict[str, TensorInfo]:
@@ -66,5 +66,4 @@ class GgufFile:
         """
         if name not in self.tensors:
             raise KeyError(name)
-        view: memoryview = self.native.tensor_bytes(name)
-        return view
+        return self.native.tensor_bytes(name)
