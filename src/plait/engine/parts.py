@@ -59,7 +59,8 @@ class Executor(Protocol):
         """Finish the submitted steps and join. Idempotent."""
 
 
-NewRing = Callable[[int, Bell], Ring]
+NewRing = Callable[[int, Any], Ring]
+"""(capacity, bell)."""
 
 
 @dataclass(frozen=True, slots=True)
