@@ -201,6 +201,7 @@ class EngineCore:
             "steps_total": gauges.steps_total,
             "failed_steps_total": gauges.failed_steps_total,
             "step_seconds_total": gauges.step_seconds_total,
+            "forward_seconds_total": gauges.forward_seconds_total,
         }
 
     def close(self) -> None:

@@ -35,6 +35,8 @@ class LoopGauges:
     steps_total: int = 0
     failed_steps_total: int = 0
     step_seconds_total: float = 0.0
+    forward_seconds_total: float = 0.0
+    """Of step_seconds_total: the fused operations, without sampling."""
     num_steps_in_flight: int = 0
     num_free_blocks: int = 0
     last_progress_at: float = 0.0
@@ -56,6 +58,7 @@ class _FailedStep:
     scores: list[tuple[float, int, list[tuple[int, float]]]] = field(default_factory=list)
     begin_ns: int = 0
     end_ns: int = 0
+    forward_ns: int = 0
 
 
 class MainLoop:
@@ -113,6 +116,7 @@ class MainLoop:
             self._finish(plan, result)
             gauges.steps_total += 1
             gauges.step_seconds_total += (result.end_ns - result.begin_ns) * 1e-9
+            gauges.forward_seconds_total += result.forward_ns * 1e-9
             gauges.last_progress_at = time.monotonic()
         gauges.num_steps_in_flight = len(self._in_flight)
 
