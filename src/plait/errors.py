@@ -12,7 +12,7 @@ class InvalidRequestError(PlaitError):
 
     Args:
         message: what is wrong and what would be right.
-        param: the field at fault, as the client spells it, e.g. ``"temperature"`` or ``"messages[2].content"``.
+        param: the field at fault, as the client spells it, e.g. ``"messages[2].content"``.
         code: a stable machine-readable word, e.g. ``"context_length_exceeded"``.
     """
 

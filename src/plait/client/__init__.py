@@ -25,8 +25,9 @@ class EngineClient(ABC):
     def submit(self, request: GenerateRequest, on_output: OutputCallback) -> int:
         """Queue a request and return its id (ours, never the client's).
 
-        ``on_output`` is called on the engine's I/O thread, in order; it must be quick and must not raise. Each
-        of the n choices ends with exactly one output that has a finish_reason, also after an abort or an error.
+        ``on_output`` is called on the engine's I/O thread, in order; it must be quick and must not raise.
+        Each of the n choices ends with exactly one output that has a finish_reason, also after an abort or an
+        error.
 
         Raises:
             InvalidRequestError: the request can never be served; ``param`` names the field.
@@ -43,7 +44,7 @@ class EngineClient(ABC):
 
     @abstractmethod
     def metrics(self) -> dict[str, float]:
-        """A snapshot: counters end in ``_total``; names are the metric names without the ``plait_`` prefix."""
+        """A snapshot: counters end in ``_total``; names are those of the metrics without ``plait_``."""
 
     @abstractmethod
     def close(self) -> None:

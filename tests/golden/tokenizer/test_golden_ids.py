@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 
 import pytest
-from plait.weights.gguf import GgufFile
 
 from plait.tokenizer import Tokenizer
+from plait.weights.gguf import GgufFile
 
 HERE = Path(__file__).parent
 VARIANTS = [(False, False), (False, True), (True, False), (True, True)]

@@ -1,0 +1,71 @@
+"""Settings of one engine."""
+
+from __future__ import annotations
+
+from pydantic import Field, model_validator
+
+from plait.config.values import Bytes, Section
+
+
+class EngineConfig(Section):
+    """What an engine needs to know besides its model. ``None``: chosen from the model and the machine."""
+
+    max_model_len: int | None = Field(
+        default=None,
+        ge=1,
+        description="Longest prompt plus answer of a request, in tokens. Default: the model's own limit.",
+    )
+    kv_cache_bytes: Bytes | None = Field(
+        default=None,
+        ge=1,
+        description="Size of the KV cache of all requests, e.g. 2GiB. Default: from the memory budget.",
+    )
+    block_tokens: int = Field(default=16, ge=1, le=1024, description="Tokens in one block of the KV cache.")
+    max_batch_size: int = Field(
+        default=64, ge=1, le=4096, description="Most sequences that one step computes together."
+    )
+    max_batch_tokens: int = Field(
+        default=512, ge=1, le=65536, description="Most tokens, prefill and decode together, in one step."
+    )
+    num_compute_threads: int | None = Field(
+        default=None,
+        ge=1,
+        le=1024,
+        description="Size of the compute team. Default: the physical cores in the core budget.",
+    )
+    batch_timeout_s: float = Field(
+        default=0.0,
+        ge=0.0,
+        le=60.0,
+        allow_inf_nan=False,
+        description="Seconds that an idle engine waits for a fuller batch before it starts a step.",
+    )
+    max_queued_requests: int = Field(
+        default=1024, ge=1, description="Requests that may wait; more are refused as overload."
+    )
+    max_queued_tokens: int = Field(
+        default=1_000_000, ge=1, description="Prompt tokens that may wait; more are refused as overload."
+    )
+    enable_prefix_cache: bool = Field(
+        default=True, description="Reuse the KV blocks of prompt beginnings that were computed before."
+    )
+    prefill_chunk_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        description="Longest slice of one prompt in one step. Default: only max_batch_tokens limits it.",
+    )
+    seed: int | None = Field(
+        default=None,
+        ge=0,
+        lt=2**64,
+        description="Seed for requests that bring none. Default: a new random seed for each request.",
+    )
+
+    @model_validator(mode="after")
+    def _check_sizes(self) -> EngineConfig:
+        if self.max_batch_size > self.max_batch_tokens:
+            raise ValueError(
+                f"max_batch_size ({self.max_batch_size}) must not exceed max_batch_tokens "
+                f"({self.max_batch_tokens}): every sequence of a step takes at least one token"
+            )
+        return self

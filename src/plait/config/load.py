@@ -1,0 +1,194 @@
+"""Reads flags, environment and a YAML file into one PlaitConfig; the first of them that sets a value wins.
+
+A key that nobody knows and a value that does not fit are errors that name the flag, variable or key.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from plait.config.model import ALIASES, SECTIONS, PlaitConfig, fold_concurrency
+from plait.errors import ConfigError
+
+PREFIX = "PLAIT_"
+FALLBACKS = {"VLLM_NUM_COMPUTE_THREADS": "PLAIT_NUM_COMPUTE_THREADS"}
+"""Variables that are read when the one on the right is not set."""
+
+OTHER_VARIABLES = {
+    "PLAIT_CONFIG": "Configuration file that is read when no --config is given.",
+    "PLAIT_MODEL_DIR": "Folder in which models are looked for and stored.",
+    "PLAIT_FORCE_ISA": "Instruction set that the kernels must use; one that cannot run here is an error.",
+    "PLAIT_DEBUG": "Set to 1: commands show the whole traceback of an error.",
+}
+"""Variables that are not fields of the configuration, with their meaning."""
+TEST_PREFIXES = ("PLAIT_TEST_", "PLAIT_STRESS")
+"""Left to the tests."""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldPlace:
+    """Where a setting lives: ``section`` is None for top-level fields."""
+
+    section: str | None
+    name: str
+
+    @property
+    def key(self) -> str:
+        return self.name if self.section is None else f"{self.section}.{self.name}"
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        return PREFIX + self.name.upper()
+
+
+def all_fields() -> list[FieldPlace]:
+    """Every setting; names are unique over all sections."""
+    places = [FieldPlace(None, name) for name in PlaitConfig.model_fields if name not in SECTIONS]
+    places += [FieldPlace(section, name) for section, cls in SECTIONS.items() for name in cls.model_fields]
+    return places
+
+
+def field_info(place: FieldPlace) -> Any:
+    """pydantic's description of a setting."""
+    owner: type[BaseModel] = PlaitConfig if place.section is None else SECTIONS[place.section]
+    return owner.model_fields[place.name]
+
+
+def load_config(
+    *,
+    file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> PlaitConfig:
+    """The configuration from all sources.
+
+    Args:
+        file: a YAML file; None: the one that PLAIT_CONFIG names, if any.
+        environment: usually ``os.environ``; None: no environment.
+        overrides: values of flags by field name; None values are not set.
+
+    Raises:
+        ConfigError: names the flag, variable, key or file at fault.
+    """
+    environment = environment or {}
+    if file is None and environment.get("PLAIT_CONFIG"):
+        file = Path(environment["PLAIT_CONFIG"])
+    merged: dict[str, Any] = read_yaml(file) if file is not None else {}
+    for source in (_read_environment(environment), _read_overrides(overrides or {})):
+        for place, value in source:
+            target = merged if place.section is None else merged.setdefault(place.section, {})
+            target[place.name] = value
+    try:
+        return PlaitConfig.model_validate(merged, strict=True)
+    except ValidationError as error:
+        raise ConfigError(f"configuration: {_describe(error)}") from None
+
+
+def read_yaml(file: Path) -> dict[str, Any]:
+    """The checked values of a configuration file, with ``concurrency`` folded into its places."""
+    import yaml
+
+    try:
+        raw = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file}: cannot be read: {error}") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{file}: not valid YAML: {' '.join(str(error).split())}") from None
+    if raw is None:
+        return {}
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{file}: must hold keys and values, not {type(raw).__name__}")
+    _check_known(file, "", raw, PlaitConfig.model_fields)
+    values = {key: _read_section(file, key, raw[key]) if key in SECTIONS else raw[key] for key in raw}
+    if "model" in raw:
+        _parse(FieldPlace(None, "model"), raw["model"], f"{file}: model", strict=True)
+    try:
+        return fold_concurrency(values)
+    except ValueError as error:
+        raise ConfigError(f"{file}: {error}") from None
+
+
+def _read_section(file: Path, section: str, content: object) -> dict[str, Any]:
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise ConfigError(f"{file}: {section} must hold keys and values, not {content!r}")
+    places = {name: FieldPlace(section, name) for name in SECTIONS[section].model_fields}
+    if section == "concurrency":
+        places |= {alias: FieldPlace("engine", name) for alias, name in ALIASES.items()}
+    _check_known(file, f"{section}.", content, places)
+    return {
+        key: _parse(places[key], value, f"{file}: {section}.{key}", strict=True)
+        for key, value in content.items()
+    }
+
+
+def _check_known(file: Path, prefix: str, found: Iterable[object], known: Iterable[str]) -> None:
+    known = list(known)
+    for key in found:
+        if key not in known:
+            raise ConfigError(f"{file}: unknown key {prefix}{key}{_hint(str(key), known)}")
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def _read_environment(environment: Mapping[str, str]) -> Iterable[tuple[FieldPlace, Any]]:
+    variables = dict(environment)
+    for fallback, name in FALLBACKS.items():
+        if fallback in variables and name not in variables:
+            variables[name] = variables[fallback]
+    places = {place.variable: place for place in all_fields()}
+    for name, text in sorted(variables.items()):
+        if not name.startswith(PREFIX) or name.startswith(TEST_PREFIXES) or name in OTHER_VARIABLES:
+            continue
+        place = places.get(name)
+        if place is None:
+            raise ConfigError(f"unknown environment variable {name}{_hint(name, places)}")
+        shown = next((old for old, new in FALLBACKS.items() if new == name and name not in environment), name)
+        yield place, _parse(place, text, f"environment variable {shown}")
+
+
+def _read_overrides(overrides: Mapping[str, Any]) -> Iterable[tuple[FieldPlace, Any]]:
+    places = {place.name: place for place in all_fields()}
+    for name, value in overrides.items():
+        if name not in places:
+            raise ConfigError(f"unknown setting {name}{_hint(name, places)}")
+        if value is not None:
+            yield places[name], _parse(places[name], value, places[name].flag)
+
+
+def _parse(place: FieldPlace, value: Any, shown: str, *, strict: bool = False) -> Any:
+    """One value of one field, alone; what fields ask of each other is checked on the merged whole.
+
+    Not strict: text counts as a value, as in the environment.
+    """
+    info = field_info(place)
+    annotation: Any = Annotated[(info.annotation, *info.metadata)] if info.metadata else info.annotation
+    adapter: TypeAdapter[Any] = TypeAdapter(annotation)
+    try:
+        return adapter.validate_python(value.strip() if isinstance(value, str) else value, strict=strict)
+    except ValidationError as error:
+        messages = dict.fromkeys(entry["msg"].removeprefix("Value error, ") for entry in error.errors())
+        raise ConfigError(f"{shown}: {value!r} is wrong: {'; '.join(messages)}") from None
+
+
+def _describe(error: ValidationError) -> str:
+    parts = []
+    for entry in error.errors():
+        where = ".".join(str(part) for part in entry["loc"])
+        message = entry["msg"].removeprefix("Value error, ")
+        parts.append(f"{where}: {message}" if where else message)
+    return "; ".join(parts)
