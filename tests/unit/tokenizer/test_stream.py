@@ -41,6 +41,7 @@ def reference_stop(data: bytes, stops: list[str]) -> tuple[bytes, str | None]:
     return data, None
 
 
+@settings(deadline=None)
 @given(any_ids, st.lists(st.integers(0, 100), max_size=6))
 def test_joined_deltas_equal_decode(byte_level: Tokenizer, ids: list[int], cuts: list[int]) -> None:
     assert "".join(pushed(TextStream(byte_level), cut_at(ids, cuts))) == byte_level.decode(ids)
@@ -49,6 +50,7 @@ def test_joined_deltas_equal_decode(byte_level: Tokenizer, ids: list[int], cuts:
     assert "".join(pushed(stream, [[token_id] for token_id in ids])) == expected
 
 
+@settings(deadline=None)
 @given(any_bytes)
 def test_invalid_bytes_are_replaced_as_a_whole_decode_would(byte_level: Tokenizer, data: bytes) -> None:
     ids = ids_of_bytes(byte_level, data)
@@ -56,7 +58,7 @@ def test_invalid_bytes_are_replaced_as_a_whole_decode_would(byte_level: Tokenize
     assert "".join(pushed(stream, [[i] for i in ids])) == data.decode("utf-8", errors="replace")
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(stop_text, stops, st.booleans(), st.lists(st.integers(0, 100), max_size=6))
 def test_stop_strings_do_not_depend_on_the_cut(
     byte_level: Tokenizer, text: str, stops: list[str], include_stop: bool, cuts: list[int]
@@ -71,7 +73,7 @@ def test_stop_strings_do_not_depend_on_the_cut(
             assert stream.stopped_by == found
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(stop_text, stops)
 def test_holds_back_exactly_the_longest_live_match(
     byte_level: Tokenizer, text: str, stops: list[str]
@@ -149,6 +151,7 @@ class TestLeadingSpace:
         whole = sentencepiece.decode([*prompt, *ids])
         assert text == whole[len(sentencepiece.decode(prompt)) :] == " abc"
 
+    @settings(deadline=None)
     @given(st.lists(st.integers(0, 300), max_size=30), st.integers(0, 30))
     def test_prompt_and_continuation_make_the_whole(
         self, sentencepiece: Tokenizer, ids: list[int], cut: int

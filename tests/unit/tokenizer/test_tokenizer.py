@@ -34,6 +34,7 @@ class TestByteLevel:
         tokenizer = Tokenizer.from_metadata(byte_level_metadata)
         assert texts(tokenizer, tokenizer.encode("123")) == ["123"]
 
+    @settings(deadline=None)
     @given(st.text(max_size=80))
     def test_decode_gives_any_text_back(self, byte_level: Tokenizer, text: str) -> None:
         expected = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
@@ -105,6 +106,7 @@ class TestSentencePiece:
         assert 1 not in tokenizer.encode("<s>", add_special=False)
         assert 1 in tokenizer.encode("<s>", add_special=False, parse_special=True)
 
+    @settings(deadline=None)
     @given(st.text(alphabet="abcé字z <", max_size=60))
     def test_decode_gives_text_back(self, sentencepiece: Tokenizer, text: str) -> None:
         assert sentencepiece.decode(sentencepiece.encode(text)) == text
@@ -147,6 +149,14 @@ def test_spm_equals_definition_on_random_vocabularies(seed: int, text: str) -> N
     model = SentencePieceModel(vocabulary, scores)
     marked = text.replace(" ", "▁")
     assert [tokens[i] for i in model.encode(text)] == reference_spm(dict(vocabulary.ids), scores, marked)
+
+
+@settings(deadline=None)
+@given(st.text(alphabet="abcé字 <hello", max_size=200))
+def test_lower_bound_of_tokens(byte_level: Tokenizer, sentencepiece: Tokenizer, text: str) -> None:
+    for tokenizer in (byte_level, sentencepiece):
+        assert tokenizer.min_num_tokens(text) <= len(tokenizer.encode(text))
+        assert tokenizer.min_num_tokens("a" * 10_000) > 100
 
 
 class TestSpecialTokens:
@@ -211,7 +221,7 @@ def reference_split(ids: dict[str, int], text: str) -> list[str | int]:
     return [fragment for fragment in fragments if fragment != ""]
 
 
-@settings(max_examples=400)
+@settings(max_examples=400, deadline=None)
 @given(
     st.lists(st.text(alphabet="ab<", min_size=1, max_size=4), min_size=1, max_size=6, unique=True),
     st.text(alphabet="ab<c", max_size=40),
