@@ -48,11 +48,9 @@ def build_app(wanted: str | None = None) -> typer.Typer:
         function = getattr(importlib.import_module(module), function_name)
         app.command(name)(_prepare(function, sections, name == wanted))
     if importlib.util.find_spec("plait.bench") is not None:
-        app.command(
-            "bench",
-            add_help_option=False,
-            context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
-        )(_bench)
+        from plait.cli.bench import bench_app
+
+        app.add_typer(bench_app, name="bench")
     return app
 
 
@@ -75,12 +73,6 @@ def _root(
         typer.echo(f"plait {__version__}")
     elif context.invoked_subcommand is None:
         typer.echo(context.get_help())
-
-
-def _bench(context: typer.Context) -> None:
-    """Measure: kernels, steps, servers."""
-    code = importlib.import_module("plait.bench").main(list(context.args))
-    raise typer.Exit(code or 0)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
