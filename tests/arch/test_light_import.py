@@ -50,7 +50,7 @@ def test_import_plait_is_light() -> None:
     assert seconds < 0.05
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], []])
+@pytest.mark.parametrize("arguments", [["--help"], []])
 def test_help_is_light(arguments: list[str]) -> None:
     code = f"from plait.cli import main\ntry:\n    main({arguments!r})\nexcept SystemExit:\n    pass"
     modules, seconds = run_and_list_modules(code)

@@ -65,20 +65,18 @@ def _prepare(
 
 
 def _root(
-    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the whole traceback of an error.")] = False,
 ) -> None:
     if version:
         typer.echo(f"plait {__version__}")
-    elif context.invoked_subcommand is None:
-        typer.echo(context.get_help())
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The ``plait`` program: always ends in SystemExit; 2 for wrong usage, 1 for other failures."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     rest, is_debug = _take_debug(given)
+    rest = rest or ["--help"]
     wanted = next((argument for argument in rest if not argument.startswith("-")), None)
     try:
         build_app(wanted)(args=rest, prog_name="plait")
