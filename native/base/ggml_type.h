@@ -11,6 +11,12 @@ enum class GgmlType : uint32_t {
   kQ2_K = 10, kQ3_K = 11, kQ4_K = 12, kQ5_K = 13, kQ6_K = 14, kIQ4_NL = 20, kIQ4_XS = 23, kBF16 = 30,
 };
 
+inline constexpr GgmlType kAllGgmlTypes[] = {
+    GgmlType::kF32,  GgmlType::kF16,  GgmlType::kQ4_0, GgmlType::kQ4_1, GgmlType::kQ5_0,
+    GgmlType::kQ5_1, GgmlType::kQ8_0, GgmlType::kQ2_K, GgmlType::kQ3_K, GgmlType::kQ4_K,
+    GgmlType::kQ5_K, GgmlType::kQ6_K, GgmlType::kIQ4_NL, GgmlType::kIQ4_XS, GgmlType::kBF16,
+};
+
 // A type's block: how many elements it holds and how many bytes it takes. elements == 0: unknown type.
 struct BlockShape {
   int32_t elements;

@@ -1,11 +1,27 @@
 #include "cpu/isa.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include <cstdlib>
 #include <string>
 
 #include "base/error.h"
 
 namespace plait {
+
+namespace {
+
+#if defined(__x86_64__)
+// CPUID leaf 1, ECX bit 29; not every compiler knows the name for __builtin_cpu_supports.
+bool has_f16c() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & (1U << 29)) != 0;
+}
+#endif
+
+}  // namespace
 
 const char* isa_name(Isa isa) {
   switch (isa) {
@@ -20,8 +36,7 @@ bool is_isa_supported(Isa isa) {
     case Isa::kScalar: return true;
     case Isa::kAvx2:
 #if defined(__x86_64__)
-      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-             __builtin_cpu_supports("f16c");
+      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
 #else
       return false;
 #endif

@@ -4,9 +4,9 @@
 #include "cpu/isa.h"
 #include "kernels/activation/activation.h"
 #include "kernels/attention/attention.h"
-#include "kernels/matmul/matmul.h"
+#include "kernels/matmul/matmul_kernels.h"
 #include "kernels/norm/norm.h"
-#include "kernels/quantize/acts.h"
+#include "kernels/quantize/quantize.h"
 #include "kernels/rope/rope.h"
 
 namespace plait {

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "cpu/isa.h"
+
 namespace plait {
 
 enum class Activation : uint8_t {
@@ -12,5 +14,8 @@ enum class Activation : uint8_t {
 
 // exp is our own polynomial, the same operations in every ISA. num is a multiple of 8; y may be gate or up.
 using GatedActFn = void (*)(const float* gate, const float* up, int32_t num, Activation act, float* y);
+
+// The kernel of `isa`, which must be supported (cpu/isa.h). Every ISA gives the same bits.
+GatedActFn gated_act_kernel(Isa isa);
 
 }  // namespace plait

@@ -10,6 +10,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "cpu/isa.h"
+
 namespace plait {
 
 inline constexpr int32_t kPartition = 512;  // positions that one partial result covers
@@ -23,7 +25,9 @@ struct KvLayout {
   int32_t head_dim = 0;       // a multiple of 16
   int32_t block_tokens = 16;  // a multiple of 16 that divides kPartition
 
-  size_t head_bytes() const { return size_t{2} * static_cast<size_t>(head_dim) * static_cast<size_t>(block_tokens); }
+  size_t head_bytes() const {
+    return size_t{2} * static_cast<size_t>(head_dim) * static_cast<size_t>(block_tokens);
+  }
   size_t layer_bytes() const { return 2 * static_cast<size_t>(num_kv_heads) * head_bytes(); }
   size_t block_bytes() const { return static_cast<size_t>(num_layers) * layer_bytes(); }
   size_t k_offset(int32_t layer, int32_t head) const {
@@ -34,7 +38,8 @@ struct KvLayout {
   }
 };
 
-// Writes one position of K and V ([head_dim] float32 each, rounded to nearest even f16) for one layer and head.
+// Writes one position of K and V ([head_dim] float32 each, rounded to nearest even f16) for one layer and
+// head.
 using KvWriteFn = void (*)(const KvLayout& layout, std::byte* block, int32_t layer, int32_t head,
                            int32_t slot_in_block, const float* k, const float* v);
 
@@ -44,15 +49,17 @@ struct AttentionArgs {
   const int32_t* block_table = nullptr;  // of this sequence, by position / block_tokens
   int32_t layer = 0;
   int32_t kv_head = 0;
-  int32_t group = 1;        // query heads that share this kv head
-  const float* q = nullptr; // query i, group member g: q + i * q_stride + g * head_dim; already scaled by nothing
+  int32_t group = 1;  // query heads that share this kv head
+  const float* q =
+      nullptr;  // query i, group member g: q + i * q_stride + g * head_dim; already scaled by nothing
   int64_t q_stride = 0;
   int32_t num_queries = 0;  // consecutive tokens of one sequence
-  int32_t position0 = 0;    // position of query 0; query i sees positions [max(0, p-window+1), p], p = position0+i
-  int32_t window = 0;       // sliding window in positions; 0: none
-  float scale = 1.0F;       // multiplies q.k
-  float softcap = 0.0F;     // scores become softcap*tanh(s/softcap) when > 0
-  float* out = nullptr;     // query i, member g: out + i * out_stride + g * head_dim
+  int32_t position0 =
+      0;               // position of query 0; query i sees positions [max(0, p-window+1), p], p = position0+i
+  int32_t window = 0;  // sliding window in positions; 0: none
+  float scale = 1.0F;  // multiplies q.k
+  float softcap = 0.0F;  // scores become softcap*tanh(s/softcap) when > 0
+  float* out = nullptr;  // query i, member g: out + i * out_stride + g * head_dim
   int64_t out_stride = 0;
   std::byte* scratch = nullptr;  // attention_scratch_bytes(...), this task's own, 64-byte aligned
 };
@@ -66,7 +73,13 @@ using AttentionFn = void (*)(const AttentionArgs& args);
 // (index = position / kPartition), and the merge of all of them in rising order. attention() gives the same
 // bits. A partial is [group][2 + head_dim] float32: max, sum, unnormalised output.
 using AttentionPartialFn = void (*)(const AttentionArgs& args, int32_t partition, float* partial);
-using AttentionMergeFn = void (*)(const float* partials, int32_t num_partials, int32_t group, int32_t head_dim,
-                                  float* out);
+using AttentionMergeFn = void (*)(const float* partials, int32_t num_partials, int32_t group,
+                                  int32_t head_dim, float* out);
+
+// The kernel of `isa`, which must be supported (cpu/isa.h). Every ISA gives the same bits.
+KvWriteFn kv_write_kernel(Isa isa);
+AttentionFn attention_kernel(Isa isa);
+AttentionPartialFn attention_partial_kernel(Isa isa);
+AttentionMergeFn attention_merge_kernel(Isa isa);
 
 }  // namespace plait

@@ -1,6 +1,17 @@
 // Matrix product of packed weights with quantised activations: out[t][n] = sum_k act[t][k] * w[n][k].
 // Knows: packed layouts. Must not know: pools, plans, models.
 //
+// Arithmetic, per output and block of 32 columns in rising order, from acc = 0 (all float32, fused where it
+// says fma; isum and imin are exact integer sums; a = activation scale, asum = activation sum, see acts.h):
+//   no minimum         acc = fma(d * a, isum, acc)         with isum = sum code * q,            d = f16 scale
+//   offset or minimum  then acc = fma(m, asum, acc)        with m = -8 * d, -16 * d or the f16 minimum
+//   kU4K, kU5K         the same with d = d * scale, m = -(min_d * min);  kCode4K: d = d * scale
+//   kU3K, kU6K         acc = fma(d * a, isum, acc)         with isum = sum scale * (code - offset) * q
+//   kU2K               acc = fma(d * a, isum, acc), then acc = fma(-min_d * a, imin, acc)
+//                                                          with isum = sum scale * code * q, imin = sum min *
+//                                                          q
+// Float kinds: acc = fma(w[k], x[k], acc) column by column.
+//
 // INVARIANT: out[t][n] depends only on row n of w and token t of the activations: it is reduced over K block
 // by block, in rising order, in one lane. The tile of tokens, the range of rows and the thread do not change
 // a bit of it, and the scalar reference, which calls std::fma in the same order, gives the same bits.
@@ -16,14 +27,24 @@ namespace plait {
 
 inline constexpr int32_t kRowGroup = 8;  // rows that are packed together: one 256-bit lane set of int32
 
-// One kind per accumulation scheme, not per file type: types differ by how a block unpacks into it.
+// How the codes of a file type are stored and added up (packed_layout.h draws the bytes). No kind takes more
+// room per weight than the file, but for a few scale bytes of the K types.
 enum class PackedKind : uint8_t {
-  kU4x32,   // 4-bit unsigned, f16 scale and f16 min per 32:   Q4_0, Q4_1, (Q4_K: f32 scale and min)
-  kU4x32F,  // the same with f32 scale and min:                Q4_K
-  kS8x32,   // 8-bit signed, f16 scale per 32:                 Q8_0, Q5_0, IQ4_NL
-  kS8x32F,  // 8-bit signed, f32 scale and min per 32:         Q5_1, Q5_K, IQ4_XS
-  kS8x16F,  // 8-bit signed, f32 scale and min per 16:         Q6_K, Q3_K, Q2_K
-  kF16, kBF16, kF32,
+  kU4,      // 4-bit code - 8, f16 scale per 32:                          Q4_0
+  kU4Min,   // 4-bit code, f16 scale and minimum per 32:                  Q4_1
+  kU5,      // 5-bit code - 16, f16 scale per 32:                         Q5_0
+  kU5Min,   // 5-bit code, f16 scale and minimum per 32:                  Q5_1
+  kS8,      // 8-bit signed, f16 scale per 32:                            Q8_0
+  kCode4,   // 4-bit index of a table of 8-bit values, f16 scale per 32:  IQ4_NL
+  kU2K,     // 2-bit code, 4-bit scale and minimum per 16, f16 per 256:   Q2_K
+  kU3K,     // 3-bit code - 4, 6-bit scale per 16, f16 per 256:           Q3_K
+  kU4K,     // 4-bit code, 6-bit scale and minimum per 32, f16 per 256:   Q4_K
+  kU5K,     // 5-bit code, the same:                                      Q5_K
+  kU6K,     // 6-bit code - 32, 8-bit scale per 16, f16 per 256:          Q6_K
+  kCode4K,  // as kCode4 with 6-bit scale per 32 and f16 per 256:         IQ4_XS
+  kF16,
+  kBF16,
+  kF32,
 };
 
 struct PackedMatrix {
@@ -51,9 +72,9 @@ void pack_rows(GgmlType type, const std::byte* src, int64_t cols, int64_t row0, 
 void dequantize_row(GgmlType type, const std::byte* src, int64_t cols, float* out);
 void unpack_row(const PackedMatrix& w, int64_t row, float* out);
 
-// out[(t - t0) * out_stride + (n - row0)] for n in [row0, row1) and t in [t0, t1). row0 and row1 are multiples
-// of kRowGroup, t0 of kTileTokens. Reads acts.f32 for float kinds, acts.q8 for the others.
-// No allocation, no lock; any ranges may run at the same time.
+// out[(t - t0) * out_stride + (n - row0)] for n in [row0, row1) and t in [t0, t1). row0 and row1 are
+// multiples of kRowGroup, t0 of kTileTokens. Reads acts.f32 for float kinds, acts.q8 for the others. No
+// allocation, no lock; any ranges may run at the same time.
 using MatmulFn = void (*)(const PackedMatrix& w, const Acts& acts, int32_t row0, int32_t row1, int32_t t0,
                           int32_t t1, float* out, int64_t out_stride);
 

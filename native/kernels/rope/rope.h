@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "cpu/isa.h"
+
 namespace plait {
 
 enum class RopeStyle : uint8_t {
@@ -13,5 +15,8 @@ enum class RopeStyle : uint8_t {
 
 // Rotates x[0..rot_dim) in place; cos and sin hold rot_dim/2 values for this token's position.
 using RopeFn = void (*)(float* x, int32_t rot_dim, const float* cos, const float* sin, RopeStyle style);
+
+// The kernel of `isa`, which must be supported (cpu/isa.h). Every ISA gives the same bits.
+RopeFn rope_kernel(Isa isa);
 
 }  // namespace plait

@@ -20,15 +20,15 @@ struct SampleParams {
   float presence_penalty = 0.0F;    // over output tokens, OpenAI's definition
   float frequency_penalty = 0.0F;   // over output tokens, OpenAI's definition
   uint64_t seed = 0;
-  int32_t num_logprobs = -1;        // -1: none; 0: the chosen token only; k: the k best as well
-  int32_t min_tokens = 0;           // stop_token_ids are excluded before this many output tokens
-  std::vector<int32_t> stop_token_ids;
-  std::vector<std::pair<int32_t, float>> logit_bias;
+  int32_t num_logprobs = -1;  // -1: none; 0: the chosen token only; k: the k best as well
+  int32_t min_tokens = 0;     // stop_token_ids are excluded before this many output tokens
+  std::vector<int32_t> stop_token_ids{};
+  std::vector<std::pair<int32_t, float>> logit_bias{};
 };
 
 // What the penalties need: counts by token id, kept by the owner of the sequence.
 struct TokenHistory {
-  std::vector<int32_t> prompt_ids;  // sorted, unique
+  std::vector<int32_t> prompt_ids;                         // sorted, unique
   std::vector<std::pair<int32_t, int32_t>> output_counts;  // (id, count), sorted by id
   int32_t num_output = 0;
 
@@ -38,21 +38,27 @@ struct TokenHistory {
 
 struct Sampled {
   int32_t token = 0;
-  float logprob = 0;  // log softmax of the raw logits (before bias, penalties and temperature)
+  float logprob = 0;  // log softmax of the raw logits (no bias, penalties, temperature); 0 if not asked
   std::vector<std::pair<int32_t, float>> top;  // the num_logprobs best by raw logprob, best first, ties by id
-  int32_t rank = 0;   // of the token among the raw logprobs, 1 = best
+  int32_t rank = 0;  // of the token among the raw logprobs, 1 = best, ties by id; 0 if not asked
 };
 
 // Philox4x32-10 (Salmon et al., SC 2011): 4 random words for (key = seed, counter).
 void philox4x32(uint64_t seed, uint64_t counter, uint32_t out[4]);
 
+// Grown on the first calls, then reused without allocation.
 struct SampleScratch {
-  std::vector<float> work;
-  std::vector<int32_t> order;
+  std::vector<float> work;     // adjusted logits, then weights
+  std::vector<float> spare;    // block maxima of a selection
+  std::vector<int32_t> order;  // candidates
 };
 
-// `counter` is the number of tokens that the sequence has produced so far. `logits` ([vocab]) is left as it is.
-// The order: raw logprobs; logit_bias; penalties; min_tokens; temperature; top_k; top_p; min_p; draw.
+// `counter` is the number of tokens that the sequence has produced so far. `logits` ([vocab]) is left as it
+// is. The order: raw logprobs; logit_bias; penalties; min_tokens; temperature; top_k; top_p; min_p; draw.
+// Candidates rank by falling logit, ties by rising id. top_p keeps the least set of best candidates whose
+// share of what top_k left reaches it; min_p keeps those whose probability is at least min_p times the best
+// one's. The draw takes 53 bits from philox4x32(seed, counter) and walks the kept ids in rising order. A NaN
+// logit counts as -infinity, a logit of +infinity as the largest float; if nothing is left, the token is 0.
 void sample_row(std::span<const float> logits, const SampleParams& params, const TokenHistory& history,
                 uint64_t counter, SampleScratch& scratch, Sampled& out);
 

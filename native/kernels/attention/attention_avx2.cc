@@ -1,0 +1,22 @@
+#include "kernels/attention/attention.h"
+#include "kernels/lanes/target.h"
+
+#if PLAIT_HAS_AVX2
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+#include "base/float16.h"
+
+PLAIT_AVX2_BEGIN
+#define PLAIT_LANES avx2
+#define PLAIT_LANES_AVX2 1
+#include "kernels/attention/attention-inl.h"
+PLAIT_AVX2_END
+
+#endif

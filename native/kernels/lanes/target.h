@@ -1,0 +1,20 @@
+// Regions that are compiled for a wider instruction set than the rest of the program. A region holds only
+// code of its own namespace: standard headers are included before it begins, so that no shared inline
+// function is ever emitted with instructions that another CPU lacks.
+#pragma once
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+#define PLAIT_HAS_AVX2 1
+#if defined(__clang__)
+#define PLAIT_AVX2_BEGIN \
+  _Pragma("clang attribute push(__attribute__((target(\"avx2,fma,f16c\"))), apply_to = function)")
+#define PLAIT_AVX2_END _Pragma("clang attribute pop")
+#else
+#define PLAIT_AVX2_BEGIN _Pragma("GCC push_options") _Pragma("GCC target(\"avx2,fma,f16c\")")
+#define PLAIT_AVX2_END _Pragma("GCC pop_options")
+#endif
+#else
+#define PLAIT_HAS_AVX2 0
+#endif

@@ -1,0 +1,104 @@
+// GMAC/s and GB/s of the matmul kernels on one thread, for the shapes of two small models.
+// Usage: matmul_bench [type filter] [columns]; PLAIT_FORCE_ISA picks the kernels; the last line is JSON.
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "kernels/matmul/matmul_kernels.h"
+#include "kernels/matmul/random_blocks.h"
+#include "kernels/quantize/quantize.h"
+
+namespace plait {
+namespace {
+
+struct Shape {
+  int32_t rows;
+  int32_t cols;
+};
+// SmolLM2-135M and Gemma3-270m; the wide ones are cut to what still exceeds every cache.
+constexpr Shape kShapes[] = {{576, 576},  {192, 576},  {1536, 576}, {576, 1536},  {49152, 576},
+                             {640, 1024}, {2048, 640}, {640, 2048}, {262144, 640}};
+constexpr int32_t kBatches[] = {1, 4, 8, 32, 512};
+constexpr int32_t kRowsPerCall = 64;
+constexpr int64_t kColdBytes = int64_t{192}
+                               << 20;  // weights walked per pass at T = 1, so that caches do not serve
+
+double seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+struct Bench {
+  MatmulFn matmul;
+  QuantizeFn quantize;
+};
+
+void run(const Bench& bench, GgmlType type, Shape shape, int32_t num_tokens, std::string& json) {
+  const size_t bytes = packed_num_bytes(type, shape.rows, shape.cols);
+  // T = 1 reads copies of the matrix in turn: decode never finds its weights in a cache.
+  const int64_t copies = num_tokens > 8 ? 1 : 1 + kColdBytes / static_cast<int64_t>(bytes);
+  AlignedBytes packed(bytes * static_cast<size_t>(copies));
+  const std::vector<std::byte> file =
+      random_blocks(type, int64_t{shape.rows} * shape.cols / block_shape(type).elements, 1);
+  pack_rows(type, file.data(), shape.cols, 0, shape.rows, packed.data());
+  for (int64_t i = 1; i < copies; ++i) {
+    std::memcpy(packed.data() + static_cast<size_t>(i) * bytes, packed.data(), bytes);
+  }
+  AlignedBytes room(acts_q8_bytes(num_tokens, shape.cols));
+  std::vector<float> x(static_cast<size_t>(num_tokens) * static_cast<size_t>(shape.cols));
+  SplitMix64 random(2);
+  for (float& v : x) v = random.uniform();
+  const Acts acts{room.data(), x.data(), num_tokens, shape.cols};
+  const Acts q8_only{room.data(), nullptr, num_tokens, shape.cols};
+  for (int32_t t = 0; t < num_tokens; ++t)
+    bench.quantize(x.data() + int64_t{t} * shape.cols, t, 0, shape.cols, q8_only);
+  std::vector<float> out(static_cast<size_t>(num_tokens) * kRowsPerCall);
+  const double macs = double(shape.rows) * shape.cols * num_tokens;
+  const double begin = seconds();
+  double end = begin;
+  int64_t passes = 0;
+  while (end - begin < 0.25 || passes < copies) {
+    const PackedMatrix w{packed.data() + static_cast<size_t>(passes % copies) * bytes, bytes, shape.rows,
+                         shape.cols, packed_kind(type)};
+    for (int32_t row = 0; row < shape.rows; row += kRowsPerCall) {
+      bench.matmul(w, acts, row, row + kRowsPerCall, 0, num_tokens, out.data(), kRowsPerCall);
+    }
+    ++passes;
+    end = seconds();
+    if (end - begin > 2.0) break;
+  }
+  const double per_pass = (end - begin) / static_cast<double>(passes);
+  const double gmacs = macs / per_pass * 1e-9;
+  const double gbytes = static_cast<double>(bytes) / per_pass * 1e-9;
+  std::printf("%-6s %6d x %4d  T %3d  %7.1f GMAC/s  %6.1f GB/s\n", type_name(type), shape.rows, shape.cols,
+              num_tokens, gmacs, gbytes);
+  char line[200];
+  std::snprintf(line, sizeof line,
+                "%s{\"type\":\"%s\",\"rows\":%d,\"cols\":%d,\"tokens\":%d,\"gmacs\":%.2f,\"gbytes\":%.2f}",
+                json.empty() ? "" : ",", type_name(type), shape.rows, shape.cols, num_tokens, gmacs, gbytes);
+  json += line;
+}
+
+}  // namespace
+}  // namespace plait
+
+int main(int argc, char** argv) {
+  using namespace plait;
+  const char* filter = argc > 1 ? argv[1] : "";
+  const int32_t only_cols = argc > 2 ? std::atoi(argv[2]) : 0;
+  const IsaChoice choice = choose_isa();
+  const Bench bench{matmul_kernel(choice.isa), quantize_kernel(choice.isa)};
+  std::string json;
+  for (const GgmlType type : kAllGgmlTypes) {
+    if (std::strstr(type_name(type), filter) == nullptr) continue;
+    for (const Shape shape : kShapes) {
+      if (shape.cols % block_shape(type).elements != 0) continue;
+      if (only_cols != 0 && shape.cols != only_cols) continue;
+      for (const int32_t num_tokens : kBatches) run(bench, type, shape, num_tokens, json);
+    }
+  }
+  std::printf("{\"bench\":\"matmul\",\"isa\":\"%s\",\"results\":[%s]}\n", isa_name(choice.isa), json.c_str());
+  return 0;
+}

@@ -1,0 +1,3 @@
+// The scalar kernels: the oracle for every other ISA.
+#define PLAIT_LANES scalar
+#include "kernels/norm/norm-inl.h"

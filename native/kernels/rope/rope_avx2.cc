@@ -1,0 +1,18 @@
+#include "kernels/lanes/target.h"
+#include "kernels/rope/rope.h"
+
+#if PLAIT_HAS_AVX2
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+#include "base/float16.h"
+
+PLAIT_AVX2_BEGIN
+#define PLAIT_LANES avx2
+#define PLAIT_LANES_AVX2 1
+#include "kernels/rope/rope-inl.h"
+PLAIT_AVX2_END
+
+#endif

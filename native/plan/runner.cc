@@ -1,0 +1,207 @@
+#include "plan/runner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <variant>
+
+#include "base/clock.h"
+#include "base/error.h"
+
+namespace plait {
+
+namespace {
+
+
+constexpr int32_t kTokensPerCut = 64; // activations of a cut stay in L2 while its weights stream through L1
+constexpr int32_t kRowsPerCut = 64;
+constexpr int32_t kCutsPerMember = 6;  // enough that a delayed member costs little, few enough to claim cheaply
+constexpr int32_t kMaxRowsPerCut = 2048;
+
+constexpr int32_t ceil_div(int32_t a, int32_t b) { return (a + b - 1) / b; }
+
+// Where everything that a step writes stands in the arena, in bytes.
+struct ArenaLayout {
+  std::vector<size_t> f32, q8;  // per buffer of the plan
+  size_t logits, logit_hidden, logit_f32, logit_q8;
+  size_t bytes = 0;
+
+  size_t take(size_t size) {
+    const size_t offset = bytes;
+    bytes += (size + 63) / 64 * 64;
+    return offset;
+  }
+};
+
+ArenaLayout arena_layout(const Plan& plan, int32_t max_tokens) {
+  ArenaLayout layout;
+  const auto tokens = static_cast<size_t>(max_tokens);
+  for (const Buffer& buffer : plan.buffers) {
+    const bool is_rows = buffer.kind == BufferKind::kRows;
+    const size_t floats = tokens * static_cast<size_t>(buffer.cols) * sizeof(float);
+    layout.f32.push_back(layout.take(is_rows || buffer.has_f32 ? floats : 0));
+    layout.q8.push_back(layout.take(!is_rows && buffer.has_q8 ? acts_q8_bytes(max_tokens, buffer.cols) : 0));
+  }
+  const auto hidden = static_cast<size_t>(plan.hidden);
+  layout.logits = layout.take(kLogitRows * static_cast<size_t>(plan.vocab) * sizeof(float));
+  layout.logit_hidden = layout.take(kLogitRows * hidden * sizeof(float));
+  layout.logit_f32 = layout.take(kLogitRows * hidden * sizeof(float));
+  layout.logit_q8 = layout.take(acts_q8_bytes(kLogitRows, plan.hidden));
+  return layout;
+}
+
+}  // namespace
+
+Runner::Runner(std::shared_ptr<const Plan> plan, std::shared_ptr<const Weights> weights, std::shared_ptr<KvStorage> kv,
+               const KernelTable& kernels, Team& team, RunnerLimits limits)
+    : plan_(std::move(plan)),
+      weights_(std::move(weights)),
+      kv_(std::move(kv)),
+      kernels_(kernels),
+      team_(team),
+      limits_(limits) {
+  const ArenaLayout layout = arena_layout(*plan_, limits_.max_tokens);
+  arena_ = Memory(layout.bytes);
+  const auto floats = [&](size_t offset) { return reinterpret_cast<float*>(arena_.data() + offset); };
+  for (size_t i = 0; i < plan_->buffers.size(); ++i) {
+    const Buffer& buffer = plan_->buffers[i];
+    row_buffers_.push_back(buffer.kind == BufferKind::kRows ? floats(layout.f32[i]) : nullptr);
+    Acts acts;
+    acts.cols = buffer.cols;
+    if (buffer.has_f32) acts.f32 = floats(layout.f32[i]);
+    if (buffer.has_q8) acts.q8 = arena_.data() + layout.q8[i];
+    act_buffers_.push_back(acts);
+  }
+  logits_ = floats(layout.logits);
+  logit_hidden_ = floats(layout.logit_hidden);
+  logit_acts_.cols = plan_->hidden;
+  logit_acts_.f32 = floats(layout.logit_f32);
+  logit_acts_.q8 = arena_.data() + layout.logit_q8;
+  const auto hidden = static_cast<size_t>(plan_->hidden);
+
+  int32_t max_group = 1;
+  for (const PlanOp& op : plan_->ops) {
+    if (const auto* attention = std::get_if<AttentionOp>(&op)) {
+      max_group = std::max(max_group, attention->num_heads / plan_->kv.num_kv_heads);
+    }
+  }
+  const size_t head = static_cast<size_t>(plan_->kv.head_dim);
+  const size_t tile = std::max({static_cast<size_t>(kTokensPerCut) * 2 * std::max<size_t>(head, 2 * kRowsPerCut),
+                                static_cast<size_t>(kMaxQueriesPerTask) * static_cast<size_t>(max_group) * head, hidden,
+                                // a cut of few tokens may have many rows
+                                static_cast<size_t>(kTileTokens) * 2 * kMaxRowsPerCut});
+  members_.resize(static_cast<size_t>(team_.num_threads()));
+  for (Member& member : members_) {
+    member.tile.resize(tile);
+    member.attention = Memory(attention_scratch_bytes(plan_->kv, max_group, kMaxQueriesPerTask));
+  }
+  slots_.resize(static_cast<size_t>(limits_.max_slots));
+}
+
+size_t Runner::arena_bytes(const Plan& plan, int32_t max_tokens) { return arena_layout(plan, max_tokens).bytes; }
+
+Acts Runner::acts_of(BufferId id) const {
+  Acts acts = act_buffers_[static_cast<size_t>(id)];
+  acts.num_tokens = num_tokens_;
+  return acts;
+}
+
+void Runner::run(const StepInput& step, StepResult& result, float* capture) {
+  result_ = &result;
+  capture_ = capture;
+  sample_ns_ = 0;
+  result.step_id = step.step_id;
+  result.begin_ns = monotonic_ns();
+  begin(step);
+  for (const PlanOp& op : plan_->ops) {
+    std::visit([this](const auto& typed) { run_op(typed); }, op);
+  }
+  result.num_tokens = num_tokens_;
+  result.end_ns = monotonic_ns();
+  result.forward_ns = result.end_ns - result.begin_ns - sample_ns_;
+}
+
+void Runner::begin(const StepInput& step) {
+  step_ = &step;
+  for (const auto& [source, target] : step.copies) kv_->copy_block(source, target);
+  for (const SlotStart& start : step.slot_starts) {
+    SlotState& slot = slots_[static_cast<size_t>(start.slot)];
+    slot.params = start.params;
+    slot.history.start(start.prompt_ids, start.output_ids);
+    slot.last_token = start.output_ids.empty() ? start.prompt_ids.back() : start.output_ids.back();
+  }
+  num_tokens_ = static_cast<int32_t>(step.token_ids.size());
+  tokens_ = step.token_ids;
+  positions_.resize(tokens_.size());
+  blocks_.resize(tokens_.size());
+  const int32_t block_tokens = plan_->kv.block_tokens;
+  for (size_t s = 0; s < step.seq_slots.size(); ++s) {
+    const int32_t first = step.query_starts[s];
+    const int32_t last = step.query_starts[s + 1];
+    for (int32_t row = first; row < last; ++row) {
+      const auto r = static_cast<size_t>(row);
+      positions_[r] = step.context_lens[s] - (last - row);
+      blocks_[r] = step.block_tables[s][static_cast<size_t>(positions_[r] / block_tokens)];
+      if (tokens_[r] < 0) tokens_[r] = slots_[static_cast<size_t>(step.seq_slots[s])].last_token;
+    }
+  }
+  compute_ropes();
+  plan_attention(step);
+  result_->slots = step.sample_slots;
+  result_->samples.assign(step.sample_slots.size(), {});
+  result_->scores.assign(step.scores.size(), {});
+}
+
+// cos and sin for the positions of this step, once for all layers. Each value is a function of its position
+// alone, so a token's rotation does not depend on the step it is in.
+void Runner::compute_ropes() {
+  rope_offsets_.clear();
+  size_t size = 0;
+  for (const RopeTable& rope : plan_->ropes) {
+    rope_offsets_.push_back(size);
+    size += rope.inverse_freqs.size() * tokens_.size();
+  }
+  if (rope_cos_.size() < size) {
+    rope_cos_.resize(size);
+    rope_sin_.resize(size);
+  }
+  constexpr int32_t kRows = 16;
+  team_.run(ceil_div(num_tokens_, kRows), [this](int32_t chunk, int32_t) {
+    const int32_t end = std::min(num_tokens_, (chunk + 1) * kRows);
+    for (int32_t row = chunk * kRows; row < end; ++row) {
+      for (size_t i = 0; i < plan_->ropes.size(); ++i) {
+        const std::vector<float>& freqs = plan_->ropes[i].inverse_freqs;
+        const size_t base = rope_offsets_[i] + static_cast<size_t>(row) * freqs.size();
+        for (size_t k = 0; k < freqs.size(); ++k) {
+          const float angle = static_cast<float>(positions_[static_cast<size_t>(row)]) * freqs[k];
+          rope_cos_[base + k] = std::cos(angle);
+          rope_sin_[base + k] = std::sin(angle);
+        }
+      }
+    }
+  });
+}
+
+Runner::Cut Runner::cut(int32_t rows, int32_t tokens, int32_t row_unit) const {
+  Cut c{};
+  if (tokens <= kTileTokens) {
+    c.tokens = kTileTokens;
+    const int32_t target = ceil_div(rows, team_.num_threads() * kCutsPerMember);
+    c.rows = std::min(kMaxRowsPerCut, std::max(row_unit, ceil_div(target, row_unit) * row_unit));
+  } else {
+    c.tokens = kTokensPerCut;
+    c.rows = std::max(row_unit, kRowsPerCut / row_unit * row_unit);
+  }
+  c.num_row_cuts = ceil_div(rows, c.rows);
+  c.num_token_cuts = ceil_div(tokens, c.tokens);
+  return c;
+}
+
+Runner::Area Runner::area(const Cut& cut, int32_t chunk, int32_t rows, int32_t tokens) {
+  // Tokens vary fastest: members that run side by side share a weight panel.
+  const int32_t row0 = chunk / cut.num_token_cuts * cut.rows;
+  const int32_t t0 = chunk % cut.num_token_cuts * cut.tokens;
+  return {row0, std::min(rows, row0 + cut.rows), t0, std::min(tokens, t0 + cut.tokens)};
+}
+
+}  // namespace plait

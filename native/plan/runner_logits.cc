@@ -1,0 +1,96 @@
+// The end of a step: logits of the rows that are asked for, a few rows at a time, and sampling from them.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "base/clock.h"
+#include "plan/runner.h"
+
+namespace plait {
+
+void Runner::run_op(const LogitsOp& op) {
+  std::vector<int32_t> rows = step_->sample_rows;
+  for (const ScoreRow& score : step_->scores) rows.push_back(score.row);
+  std::sort(rows.begin(), rows.end());
+  rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
+  for (size_t first = 0; first < rows.size(); first += kLogitRows) {
+    const std::span<const int32_t> batch(rows.data() + first, std::min<size_t>(kLogitRows, rows.size() - first));
+    logits_of(op, batch);
+    const int64_t begin = monotonic_ns();
+    sample_rows(batch);
+    sample_ns_ += monotonic_ns() - begin;
+  }
+  for (size_t i = 0; i < step_->sample_slots.size(); ++i) {
+    SlotState& slot = slots_[static_cast<size_t>(step_->sample_slots[i])];
+    slot.last_token = result_->samples[i].token;
+    slot.history.append(slot.last_token);
+  }
+}
+
+void Runner::logits_of(const LogitsOp& op, std::span<const int32_t> rows) {
+  const int32_t hidden = plan_->hidden;
+  const auto num_rows = static_cast<int32_t>(rows.size());
+  const PackedMatrix& head = weights_->matrix(op.head);
+  const float* residual = rows_of(op.residual);
+  const float* delta = op.delta >= 0 ? rows_of(op.delta) : nullptr;
+  Acts acts = logit_acts_;
+  acts.num_tokens = num_rows;
+  if (is_float_kind(head.kind)) {
+    acts.q8 = nullptr;
+  } else {
+    acts.f32 = nullptr;
+  }
+  team_.run(num_rows, [&](int32_t i, int32_t member) {
+    const auto offset = static_cast<size_t>(rows[static_cast<size_t>(i)]) * static_cast<size_t>(hidden);
+    float* x = logit_hidden_ + static_cast<size_t>(i) * static_cast<size_t>(hidden);
+    std::memcpy(x, residual + offset, static_cast<size_t>(hidden) * sizeof(float));
+    if (delta != nullptr) {
+      float* scratch = members_[static_cast<size_t>(member)].tile.data();
+      std::memcpy(scratch, delta + offset, static_cast<size_t>(hidden) * sizeof(float));
+      if (op.post_norm >= 0) {
+        kernels_.rms_norm(scratch, weights_->vector(op.post_norm).data(), op.eps, hidden, scratch);
+      }
+      kernels_.add(x, scratch, hidden);
+    }
+    kernels_.rms_norm(x, weights_->vector(op.norm).data(), op.eps, hidden, x);
+    kernels_.quantize(x, i, 0, hidden, acts);
+  });
+  const Cut c = cut(head.rows, num_rows, 32);
+  team_.run(c.num_chunks(), [&](int32_t chunk, int32_t) {
+    const Area a = area(c, chunk, head.rows, num_rows);
+    float* out = logits_ + static_cast<int64_t>(a.t0) * head.rows + a.row0;
+    kernels_.matmul(head, acts, a.row0, a.row1, a.t0, a.t1, out, head.rows);
+    if (op.softcap <= 0) return;
+    for (int32_t t = a.t0; t < a.t1; ++t) {
+      float* row = logits_ + static_cast<int64_t>(t) * head.rows;
+      for (int32_t n = a.row0; n < a.row1; ++n) row[n] = op.softcap * std::tanh(row[n] / op.softcap);
+    }
+  });
+}
+
+// Samples and scores every request for a row of this batch of logits. One chunk is one request.
+void Runner::sample_rows(std::span<const int32_t> rows) {
+  const auto vocab = static_cast<size_t>(plan_->vocab);
+  const auto num_samples = static_cast<int32_t>(step_->sample_rows.size());
+  const auto num_scores = static_cast<int32_t>(step_->scores.size());
+  team_.run(num_samples + num_scores, [&](int32_t chunk, int32_t member) {
+    const bool is_sample = chunk < num_samples;
+    const auto i = static_cast<size_t>(is_sample ? chunk : chunk - num_samples);
+    const int32_t row = is_sample ? step_->sample_rows[i] : step_->scores[i].row;
+    const auto found = std::lower_bound(rows.begin(), rows.end(), row);
+    if (found == rows.end() || *found != row) return;
+    const std::span<const float> logits(logits_ + static_cast<size_t>(found - rows.begin()) * vocab, vocab);
+    SampleScratch& scratch = members_[static_cast<size_t>(member)].sample;
+    if (is_sample) {
+      const SlotState& slot = slots_[static_cast<size_t>(step_->sample_slots[i])];
+      sample_row(logits, slot.params, slot.history, static_cast<uint64_t>(slot.history.num_output), scratch,
+                 result_->samples[i]);
+    } else {
+      score_row(logits, step_->scores[i].token, step_->scores[i].num_top, scratch, result_->scores[i]);
+      if (capture_ != nullptr) std::memcpy(capture_ + i * vocab, logits.data(), vocab * sizeof(float));
+    }
+  });
+}
+
+}  // namespace plait

@@ -1,0 +1,55 @@
+// One step's input and result: plain data that crosses between the main and the compute thread.
+// A StepInput is built by main, moved into the step ring and then owned by compute; a StepResult goes back.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/sample/sample.h"
+
+namespace plait {
+
+// (Re)starts the sampling state of a slot before the step runs.
+struct SlotStart {
+  int32_t slot = 0;
+  std::vector<int32_t> prompt_ids;
+  std::vector<int32_t> output_ids;  // tokens produced earlier (a resumed sequence)
+  SampleParams params;
+};
+
+// Prompt logprob: the logprob of `token` after row `row`, and the `num_top` best.
+struct ScoreRow {
+  int32_t row = 0;
+  int32_t token = 0;
+  int32_t num_top = 0;
+};
+
+struct StepInput {
+  int64_t step_id = 0;
+  std::vector<int32_t> token_ids;    // [T]; -1: the last token sampled in the sequence's slot
+  std::vector<int32_t> seq_slots;    // [S]
+  std::vector<int32_t> query_starts; // [S + 1], rising, from 0 to T
+  std::vector<int32_t> context_lens; // [S]; positions that are filled after this step
+  std::vector<std::vector<int32_t>> block_tables;  // [S], blocks by position / block_tokens
+  std::vector<int32_t> sample_rows;  // [R]
+  std::vector<int32_t> sample_slots; // [R]; several slots may sample from one row
+  std::vector<std::pair<int32_t, int32_t>> copies; // block copies (source, target) made before the step
+  std::vector<SlotStart> slot_starts;
+  std::vector<ScoreRow> scores;
+};
+
+struct StepResult {
+  int64_t step_id = 0;
+  std::string error;  // empty: it ran
+  std::vector<int32_t> slots;
+  std::vector<Sampled> samples;  // one per slot
+  std::vector<Sampled> scores;   // one per ScoreRow
+  int32_t num_tokens = 0;
+  int64_t begin_ns = 0;  // CLOCK_MONOTONIC
+  int64_t end_ns = 0;
+  int64_t forward_ns = 0;  // of it: the fused operations, without sampling
+};
+
+}  // namespace plait

@@ -1,0 +1,433 @@
+"""The native core of plait."""
+
+from collections.abc import Sequence
+
+class NativeError(RuntimeError):
+    pass
+
+class GgufFile:
+    """
+    A checked GGUF file, mapped read-only. Immutable; any thread may read it.
+    """
+
+    @staticmethod
+    def open(path: bytes) -> GgufFile:
+        """Maps and checks the file at an os.fsencode()d path; releases the GIL."""
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def version(self) -> int: ...
+
+    @property
+    def alignment(self) -> int: ...
+
+    @property
+    def data_offset(self) -> int: ...
+
+    def metadata(self) -> dict[str, object]:
+        """A new dict of every key."""
+
+    def tensors(self) -> list[tuple[str, tuple[int, ...], str, int, int, int]]:
+        """[(name, shape, type, type_id, offset, num_bytes)] in file order."""
+
+    def tensor_bytes(self, name: str) -> memoryview:
+        """
+        The tensor's bytes as a read-only view of the file, which it keeps open.
+        """
+
+class Doorbell:
+    """
+    Wakes a sleeping thread. The waiter reads epoch(), looks at its queues, and waits with that epoch if they were empty; others push first and ring second. Native threads may share it.
+    """
+
+    def __init__(self) -> None: ...
+
+    def ring(self) -> None:
+        """
+        Wake the waiter, or make its next wait return at once. Any thread; never blocks.
+        """
+
+    def epoch(self) -> int:
+        """The count of rings (modulo 2**32) to pass to wait()."""
+
+    def wait(self, seen: int, timeout_s: float | None = None, spin_s: float = 0.0) -> bool:
+        """
+        Wait until the epoch differs from `seen`: True then, False after `timeout_s` (None: no limit). Releases the GIL. Spins up to `spin_s` before it sleeps. Python's signal handlers run, and may raise.
+        """
+
+class ObjectRing:
+    """
+    A bounded ring of objects: any thread pushes, one thread pops. Objects that are left when the ring dies are released.
+    """
+
+    def __init__(self, capacity: int, doorbell: Doorbell | None = None) -> None:
+        """
+        Capacity is rounded up to a power of two. The doorbell, if any, is rung after every push.
+        """
+
+    def try_push(self, object: object | None) -> bool:
+        """
+        Append an object and ring the doorbell; False, and nothing happens, when the ring is full.
+        """
+
+    def try_pop(self, default: object | None = None) -> object:
+        """Take the oldest object, or return `default` when the ring is empty."""
+
+    def pop_all(self, max: int | None = None) -> list:
+        """
+        Take what is there, oldest first: at most `max` objects, and at most one ring full.
+        """
+
+    def __len__(self) -> int:
+        """How many objects wait: a snapshot when others push or pop."""
+
+    @property
+    def capacity(self) -> int: ...
+
+    @property
+    def doorbell(self) -> Doorbell: ...
+
+class SpscObjectRing:
+    """
+    A bounded ring of objects: one thread pushes, one thread pops. Objects that are left when the ring dies are released.
+    """
+
+    def __init__(self, capacity: int, doorbell: Doorbell | None = None) -> None:
+        """
+        Capacity is rounded up to a power of two. The doorbell, if any, is rung after every push.
+        """
+
+    def try_push(self, object: object | None) -> bool:
+        """
+        Append an object and ring the doorbell; False, and nothing happens, when the ring is full.
+        """
+
+    def try_pop(self, default: object | None = None) -> object:
+        """Take the oldest object, or return `default` when the ring is empty."""
+
+    def pop_all(self, max: int | None = None) -> list:
+        """
+        Take what is there, oldest first: at most `max` objects, and at most one ring full.
+        """
+
+    def __len__(self) -> int:
+        """How many objects wait: a snapshot when others push or pop."""
+
+    @property
+    def capacity(self) -> int: ...
+
+    @property
+    def doorbell(self) -> Doorbell: ...
+
+class BlockTable:
+    """An immutable block table of one sequence."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, idx: int) -> int: ...
+
+    def to_list(self) -> list[int]: ...
+
+class KvManager:
+    """
+    Which block holds which position of which sequence, and the prefix cache. One thread calls everything. Wrong use raises NativeError ("invalid_argument", ...).
+    """
+
+    def __init__(self, num_blocks: int, block_tokens: int, model_id: bytes) -> None: ...
+
+    def open_sequence(self, seq_id: int, token_ids: Sequence[int], salt: bytes = ..., use_cache: bool = True) -> int:
+        """
+        Open a sequence for a prompt and return how many of its first tokens are cached: full blocks, never the whole prompt. They count as committed. `salt` separates tenants. Without use_cache the sequence neither takes from the cache nor publishes to it. Releases the GIL for more than 4096 tokens.
+        """
+
+    def try_grow(self, seq_id: int, num_tokens: int, first_write: int = -1) -> bool:
+        """
+        Make room for positions 0..num_tokens and allow writing of first_write..num_tokens (default: from the first position not committed). False, with nothing changed, when blocks are short even after eviction. Shared blocks in the written range are replaced by own ones: see take_copies. Pass first_write when a step is planned while the one before it is in flight.
+        """
+
+    def fork(self, parent_id: int, child_id: int) -> None:
+        """
+        Open a second sequence that shares all blocks of the first, those in flight included.
+        """
+
+    def commit(self, seq_id: int, token_ids: Sequence[int]) -> None:
+        """
+        The next positions are computed and hold these tokens; blocks that get full are published. May replace an own block by an equal published one. Releases the GIL for more than 4096 tokens.
+        """
+
+    def close_sequence(self, seq_id: int) -> None:
+        """Give all blocks back; published ones stay in the cache until evicted."""
+
+    def block_table(self, seq_id: int) -> list[int]:
+        """The sequence's blocks, as a new list."""
+
+    def snapshot(self, seq_id: int) -> BlockTable:
+        """The sequence's blocks, immutable and without copying."""
+
+    def take_copies(self) -> list[tuple[int, int]]:
+        """
+        Block copies (src, dst) due since the last call, to be done in this order before the next step writes.
+        """
+
+    def reset_cache(self) -> None:
+        """
+        Forget all cached content. Open sequences keep running and no longer publish.
+        """
+
+    def has_sequence(self, seq_id: int) -> bool: ...
+
+    def num_committed(self, seq_id: int) -> int: ...
+
+    def num_refs(self, block: int) -> int: ...
+
+    def block_version(self, block: int) -> int:
+        """Raised by every write grant. Any thread."""
+
+    def counters(self) -> dict:
+        """Totals since construction, by name."""
+
+    def check_consistency(self) -> None:
+        """Recount everything; raises on a contradiction."""
+
+    @property
+    def num_blocks(self) -> int: ...
+
+    @property
+    def block_tokens(self) -> int: ...
+
+    @property
+    def num_sequences(self) -> int: ...
+
+    @property
+    def num_free_blocks(self) -> int:
+        """Free and evictable blocks."""
+
+    @property
+    def num_cached_blocks(self) -> int:
+        """Evictable blocks: kept for a later prompt."""
+
+def choose_isa() -> tuple[str, str]:
+    """
+    (name, reason) of the instruction set to use; PLAIT_FORCE_ISA forces one. Raises NativeError when it cannot run.
+    """
+
+class Weights:
+    """Packed weights of one model; filled at load, then read-only."""
+
+    def __init__(self, num_bytes: int) -> None: ...
+
+    @staticmethod
+    def packed_bytes(file: GgufFile, tensor: str) -> int:
+        """Bytes that the tensor takes when packed."""
+
+    def add_matrix(self, file: GgufFile, tensor: str, num_threads: int) -> int:
+        """Pack a tensor and return its matrix id. Releases the GIL."""
+
+    def add_vector(self, file: GgufFile, tensor: str) -> int:
+        """Copy a one-dimensional tensor as float32 and return its vector id."""
+
+    def vector_values(self, arg: int, /) -> list[float]: ...
+
+    @property
+    def used_bytes(self) -> int: ...
+
+class KvLayout:
+    def __init__(self, num_layers: int, num_kv_heads: int, head_dim: int, block_tokens: int) -> None: ...
+
+    @property
+    def block_bytes(self) -> int: ...
+
+    @property
+    def block_tokens(self) -> int: ...
+
+class Plan:
+    """Buffers and fused operations, in the order in which a step runs them."""
+
+    def __init__(self, hidden: int, vocab: int, kv: KvLayout) -> None: ...
+
+    def add_buffer(self, name: str, cols: int, is_acts: bool, has_q8: bool = False, has_f32: bool = False) -> int: ...
+
+    def add_rope(self, style: str, inverse_freqs: Sequence[float]) -> int: ...
+
+    def add_embed(self, table: int, scale: float, out: int) -> None: ...
+
+    def add_add_norm(self, residual: int, delta: int, post_norm: int, norm: int, eps: float, out: int) -> None: ...
+
+    def add_qkv(self, in_: int, weights: tuple[int, int, int], num_heads: int, norms: tuple[int, int], eps: float, rope: int, layer: int, out_q: int) -> None: ...
+
+    def add_attention(self, q: int, layer: int, num_heads: int, window: int, scale: float, softcap: float, out: int) -> None: ...
+
+    def add_matmul(self, in_: int, weight: int, out: int) -> None: ...
+
+    def add_gated(self, in_: int, gate: int, up: int, activation: str, out: int) -> None: ...
+
+    def add_logits(self, residual: int, delta: int, post_norm: int, norm: int, eps: float, head: int, softcap: float) -> None: ...
+
+    def verify(self, weights: Weights) -> None:
+        """
+        Raise NativeError when an operation does not fit its buffers or weights.
+        """
+
+    def describe(self, weights: Weights) -> str:
+        """One line per operation."""
+
+class SlotStart:
+    def __init__(self, slot: int, prompt_ids: Sequence[int], output_ids: Sequence[int] = [], temperature: float = 1.0, top_p: float = 1.0, top_k: int = 0, min_p: float = 0.0, repetition_penalty: float = 1.0, presence_penalty: float = 0.0, frequency_penalty: float = 0.0, seed: int = 0, num_logprobs: int = -1, min_tokens: int = 0, stop_token_ids: Sequence[int] = [], logit_bias: Sequence[tuple[int, float]] = []) -> None: ...
+
+    @property
+    def slot(self) -> int: ...
+
+    @property
+    def prompt_ids(self) -> list[int]: ...
+
+    @property
+    def output_ids(self) -> list[int]: ...
+
+class StepInput:
+    """One step, see native/plan/step.h."""
+
+    def __init__(self) -> None: ...
+
+    @property
+    def step_id(self) -> int: ...
+
+    @step_id.setter
+    def step_id(self, arg: int, /) -> None: ...
+
+    @property
+    def token_ids(self) -> list[int]: ...
+
+    @token_ids.setter
+    def token_ids(self, arg: Sequence[int], /) -> None: ...
+
+    @property
+    def seq_slots(self) -> list[int]: ...
+
+    @seq_slots.setter
+    def seq_slots(self, arg: Sequence[int], /) -> None: ...
+
+    @property
+    def query_starts(self) -> list[int]: ...
+
+    @query_starts.setter
+    def query_starts(self, arg: Sequence[int], /) -> None: ...
+
+    @property
+    def context_lens(self) -> list[int]: ...
+
+    @context_lens.setter
+    def context_lens(self, arg: Sequence[int], /) -> None: ...
+
+    @property
+    def block_tables(self) -> list[list[int]]: ...
+
+    @block_tables.setter
+    def block_tables(self, arg: Sequence[Sequence[int]], /) -> None: ...
+
+    @property
+    def sample_rows(self) -> list[int]: ...
+
+    @sample_rows.setter
+    def sample_rows(self, arg: Sequence[int], /) -> None: ...
+
+    @property
+    def sample_slots(self) -> list[int]: ...
+
+    @sample_slots.setter
+    def sample_slots(self, arg: Sequence[int], /) -> None: ...
+
+    @property
+    def copies(self) -> list[tuple[int, int]]: ...
+
+    @copies.setter
+    def copies(self, arg: Sequence[tuple[int, int]], /) -> None: ...
+
+    @property
+    def slot_starts(self) -> list[SlotStart]: ...
+
+    @slot_starts.setter
+    def slot_starts(self, arg: Sequence[SlotStart], /) -> None: ...
+
+    @property
+    def scores(self) -> list[tuple[int, int, int]]: ...
+
+    @scores.setter
+    def scores(self, arg: Sequence[tuple[int, int, int]], /) -> None: ...
+
+class StepResult:
+    """What one step gave; error is empty when it ran."""
+
+    @property
+    def step_id(self) -> int: ...
+
+    @property
+    def error(self) -> str: ...
+
+    @property
+    def slots(self) -> list[int]: ...
+
+    @property
+    def tokens(self) -> list[int]: ...
+
+    @property
+    def logprobs(self) -> list[float]: ...
+
+    @property
+    def ranks(self) -> list[int]: ...
+
+    @property
+    def tops(self) -> list[list[tuple[int, float]]]: ...
+
+    @property
+    def scores(self) -> list[tuple[float, int, list[tuple[int, float]]]]: ...
+
+    @property
+    def num_tokens(self) -> int: ...
+
+    @property
+    def begin_ns(self) -> int: ...
+
+    @property
+    def end_ns(self) -> int: ...
+
+    @property
+    def forward_ns(self) -> int: ...
+
+class KvStorage:
+    """The bytes of the KV cache."""
+
+    def __init__(self, layout: KvLayout, num_blocks: int) -> None: ...
+
+    @property
+    def num_blocks(self) -> int: ...
+
+class ComputeThread:
+    """Runs steps on a thread of its own, with a team of compute threads."""
+
+    def __init__(self, plan: Plan, weights: Weights, kv: KvStorage, results_bell: Doorbell, isa: str, num_threads: int, cpus: Sequence[int], max_tokens: int, max_slots: int) -> None: ...
+
+    def submit(self, step: StepInput) -> bool:
+        """
+        Move the step into the ring. False: the ring is full and the step is unchanged. Raises NativeError for a bad step.
+        """
+
+    def pop_results(self) -> list[StepResult]: ...
+
+    def stop(self) -> None:
+        """Finish the submitted steps and join. Releases the GIL."""
+
+    @property
+    def num_steps(self) -> int: ...
+
+    @property
+    def busy_ns(self) -> int: ...
+
+    @property
+    def last_step_end_ns(self) -> int: ...
+
+def evaluate_logits(plan: Plan, weights: Weights, isa: str, token_ids: Sequence[int], chunk_tokens: int, num_threads: int) -> bytearray:
+    """
+    Logits after every token as the bytes of float32 [num_tokens][vocab]. Releases the GIL.
+    """

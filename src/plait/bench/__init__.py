@@ -1,0 +1,1 @@
+"""Benchmarks that a user can run: ``plait bench ...``. May import anything public."""

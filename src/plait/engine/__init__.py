@@ -1,0 +1,33 @@
+"""EngineCore: the scheduler, the native compute thread and the KV manager put together. Level 3.
+
+Knows: token ids, threads, native parts. Must not know: text, HTTP.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from plait.engine.core import EngineCore
+from plait.engine.in_process import InProcessClient
+from plait.engine.parts import EngineParts
+
+if TYPE_CHECKING:
+    from plait.client import EngineClient
+    from plait.config import EngineConfig
+
+__all__ = ["EngineCore", "EngineParts", "InProcessClient", "start_engine"]
+
+
+def start_engine(model_path: Path, config: EngineConfig) -> EngineClient:
+    """Load a model and start an engine for it in this process; returns when it is warm.
+
+    Raises:
+        ModelFileError: the file is bad or of a kind that plait does not run.
+        ConfigError: the settings do not fit the model or the machine; the message shows the sums.
+        EngineDeadError: the warm-up failed.
+    """
+    # The rest of this package runs without the native extension.
+    from plait.engine.start import start_native_engine
+
+    return start_native_engine(model_path, config)

@@ -1,0 +1,332 @@
+"""EngineCore: the three threads of an engine and what they share.
+
+    any thread --submissions--> I/O --inbox--> main --steps--> compute
+                callbacks <-- I/O <--outputs-- main <--results-- compute
+
+Every arrow is a bounded lock-free ring with a doorbell; nobody polls. main and I/O are Python threads,
+compute is native and never holds the GIL.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import os
+import random
+import sys
+import threading
+import time
+from collections.abc import Mapping
+
+from plait.client import OutputCallback
+from plait.config import EngineConfig
+from plait.engine.io_loop import IoLoop
+from plait.engine.mail import Abort, LiveRequest, Stop, Submission
+from plait.engine.main_loop import MainLoop
+from plait.engine.parts import EngineParts
+from plait.errors import EngineDeadError, OverloadedError, PlaitError, ShuttingDownError
+from plait.scheduler import Scheduler, SchedulerLimits
+from plait.types import (
+    EngineInfo,
+    FinishReason,
+    GenerateRequest,
+    Health,
+    SamplingParams,
+    TokenOutput,
+)
+from plait.validation import resolve_max_tokens, validate_request
+
+_log = logging.getLogger(__name__)
+
+# Python's default lets a busy thread (tokenizing, JSON) keep a step's result waiting for 5 ms; a decode step
+# of a small model takes about that. Switching costs some microseconds.
+SWITCH_INTERVAL_S = 0.0005
+DEFAULT_STALL_AFTER_S = 30.0
+_CLOSE_TIMEOUT_S = 30.0
+_WARM_UP_TIMEOUT_S = 300.0
+_MAX_RETRY_AFTER_S = 60.0
+_WARM_UP_TENANT = "plait.warm-up"
+
+
+class EngineCore:
+    """Thread-safe. start() before the first submit(), close() at the end."""
+
+    def __init__(
+        self,
+        parts: EngineParts,
+        info: EngineInfo,
+        config: EngineConfig,
+        *,
+        stall_after_s: float = DEFAULT_STALL_AFTER_S,
+        constant_metrics: Mapping[str, float] | None = None,
+    ) -> None:
+        self.info = info
+        self._config = config
+        self._stall_after_s = stall_after_s
+        self._constants = dict(constant_metrics or {})
+        self._live: dict[int, LiveRequest] = {}
+        # Taken by submit and close only, never by main or I/O.
+        self._submit_lock = threading.Lock()
+        self._request_ids = itertools.count(1)
+        self._seeds = None if config.seed is None else random.Random(config.seed)
+        self._num_submitted = 0
+        self._num_submitted_tokens = 0
+        self._num_overloaded = 0
+        self._work_began_at = 0.0
+        self._started_at = time.monotonic()
+        self._is_closing = False
+        self._is_ready = False
+        self._dead_because: str | None = None
+        self._metrics_base: dict[str, float] = {}
+        self._scheduler = Scheduler(scheduler_limits(info, config), parts.kv)
+        # Room for every request that may be live, its abort, and the stop.
+        num_messages = 2 * (config.max_queued_requests + config.max_batch_size) + 16
+        io_bell = parts.new_bell()
+        self._submissions = parts.new_mpsc_ring(num_messages, io_bell)
+        inbox = parts.new_spsc_ring(num_messages, parts.main_bell)
+        outputs = parts.new_spsc_ring(256, io_bell)
+        self._main = MainLoop(parts, self._scheduler, info, inbox, outputs)
+        self._io = IoLoop(io_bell, self._submissions, inbox, outputs, self._live)
+        self._threads = [
+            threading.Thread(target=self._run_main, name="plait-main", daemon=True),
+            threading.Thread(target=self._run_io, name="plait-io", daemon=True),
+        ]
+
+    def start(self) -> None:
+        """Start the threads and run one prefill and one decode step through all of them.
+
+        Raises:
+            EngineDeadError: the warm-up failed.
+        """
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        for thread in self._threads:
+            thread.start()
+        self._warm_up()
+        self._metrics_base = self._counters()
+        self._started_at = time.monotonic()
+        self._is_ready = True
+
+    def submit(self, request: GenerateRequest, on_output: OutputCallback) -> int:
+        """See EngineClient.submit."""
+        self._check_open()
+        validate_request(request, self.info)
+        num_tokens = len(request.prompt_token_ids)
+        with self._submit_lock:
+            self._check_open()
+            self._check_queue(num_tokens)
+            now = time.monotonic()
+            if not self._live:
+                self._work_began_at = now
+            request_id = next(self._request_ids)
+            live = LiveRequest(request_id, request.sampling.n, on_output)
+            submission = Submission(
+                request_id, request, resolve_max_tokens(request, self.info), self._seed_of(request), now
+            )
+            self._live[request_id] = live
+            if not self._submissions.try_push(submission):
+                del self._live[request_id]
+                raise OverloadedError("the request ring is full", retry_after_s=1.0)
+            self._num_submitted += 1
+            self._num_submitted_tokens += num_tokens
+        # A death between the check and the insertion has not seen this request.
+        if self._dead_because is not None and self._live.pop(request_id, None) is not None:
+            raise EngineDeadError(self._dead_because)
+        return request_id
+
+    def abort(self, request_id: int) -> None:
+        """See EngineClient.abort. The ring has room for one abort of each live request."""
+        live = self._live.get(request_id)
+        if live is None or live.is_aborted:
+            return
+        live.is_aborted = True
+        while not self._submissions.try_push(Abort(request_id)):
+            if self._dead_because is not None or self._is_closing:
+                return
+            time.sleep(0.001)
+
+    def health(self) -> Health:
+        if self._dead_because is not None:
+            return Health(False, False, False, self._dead_because)
+        if self._is_closing:
+            return Health(True, False, True, "shutting down")
+        if not self._is_ready:
+            return Health(True, False, True, "warming up")
+        if self._live:
+            since = max(self._main.gauges.last_progress_at, self._work_began_at)
+            idle_s = time.monotonic() - since
+            if idle_s > self._stall_after_s:
+                return Health(True, True, False, f"work waits and no step ended for {idle_s:.0f} s")
+        return Health(True, True, True, "ok")
+
+    def metrics(self) -> dict[str, float]:
+        """Counters since the engine was ready, and gauges of this moment (right when idle, too)."""
+        counters = self._counters()
+        for name, base in self._metrics_base.items():
+            counters[name] -= base
+        gauges = self._main.gauges
+        uptime_s = max(time.monotonic() - self._started_at, 1e-9)
+        num_queued, num_queued_tokens = self._queued()
+        return {
+            **counters,
+            "uptime_seconds": uptime_s,
+            "compute_busy_share": min(counters["step_seconds_total"] / uptime_s, 1.0),
+            "requests_live": len(self._live),
+            "requests_running": self._scheduler.num_running,
+            "requests_waiting": self._scheduler.num_waiting,
+            "queue_depth_requests": num_queued,
+            "queue_depth_tokens": num_queued_tokens,
+            "queue_depth_submissions": len(self._submissions) + self._io.num_backlog,
+            "queue_depth_steps": gauges.num_steps_in_flight,
+            "kv_blocks": self.info.num_kv_blocks,
+            "kv_blocks_free": gauges.num_free_blocks,
+            **self._constants,
+        }
+
+    def _counters(self) -> dict[str, float]:
+        stats = self._scheduler.stats
+        gauges = self._main.gauges
+        return {
+            "requests_total": self._num_submitted,
+            "requests_overloaded_total": self._num_overloaded,
+            "requests_finished_total": stats.requests_finished_total + gauges.refused_requests_total,
+            "aborted_total": stats.choices_aborted_total,
+            "failed_total": stats.choices_failed_total + gauges.refused_requests_total,
+            "prompt_tokens_total": stats.prompt_tokens_total,
+            "cached_tokens_total": stats.cached_tokens_total,
+            "prefill_tokens_total": stats.prefill_tokens_total,
+            "generated_tokens_total": stats.generated_tokens_total,
+            "dropped_tokens_total": stats.dropped_tokens_total,
+            "preemptions_total": stats.preemptions_total,
+            "steps_total": gauges.steps_total,
+            "failed_steps_total": gauges.failed_steps_total,
+            "step_seconds_total": gauges.step_seconds_total,
+        }
+
+    def close(self) -> None:
+        """See EngineClient.close. Waits for the steps in flight."""
+        with self._submit_lock:
+            is_first = not self._is_closing
+            self._is_closing = True
+        if is_first:
+            while not self._submissions.try_push(Stop()) and self._dead_because is None:
+                time.sleep(0.001)
+        deadline = time.monotonic() + _CLOSE_TIMEOUT_S
+        for thread in self._threads:
+            if thread.is_alive() and thread is not threading.current_thread():
+                thread.join(max(deadline - time.monotonic(), 0.0))
+        if any(thread.is_alive() and thread is not threading.current_thread() for thread in self._threads):
+            self._die(f"the engine did not stop within {_CLOSE_TIMEOUT_S:.0f} s")
+
+    def _check_open(self) -> None:
+        if self._dead_because is not None:
+            raise EngineDeadError(self._dead_because)
+        if self._is_closing:
+            raise ShuttingDownError("the engine is shutting down", retry_after_s=1.0)
+
+    def _queued(self) -> tuple[int, int]:
+        """Requests and prompt tokens that no step has taken yet."""
+        stats, gauges = self._scheduler.stats, self._main.gauges
+        num_left = stats.requests_dequeued_total + gauges.refused_requests_total
+        num_left_tokens = stats.dequeued_prompt_tokens_total + gauges.refused_prompt_tokens_total
+        return max(self._num_submitted - num_left, 0), max(self._num_submitted_tokens - num_left_tokens, 0)
+
+    def _check_queue(self, num_tokens: int) -> None:
+        num_queued, num_queued_tokens = self._queued()
+        config = self._config
+        if num_queued >= config.max_queued_requests:
+            what = f"{num_queued} requests wait, {config.max_queued_requests} may"
+        elif num_queued and num_queued_tokens + num_tokens > config.max_queued_tokens:
+            what = f"{num_queued_tokens} prompt tokens wait, {config.max_queued_tokens} may"
+        else:
+            return
+        self._num_overloaded += 1
+        wait_s = num_queued_tokens * self._scheduler.prefill_token_s
+        raise OverloadedError(
+            f"the engine's queue is full: {what}", retry_after_s=min(max(wait_s, 1.0), _MAX_RETRY_AFTER_S)
+        )
+
+    def _seed_of(self, request: GenerateRequest) -> int:
+        if request.sampling.seed is not None:
+            return request.sampling.seed
+        if self._seeds is not None:
+            return self._seeds.getrandbits(64)
+        return int.from_bytes(os.urandom(8), "little")
+
+    def _warm_up(self) -> None:
+        done = threading.Event()
+        failures: list[str] = []
+
+        def on_output(output: TokenOutput) -> None:
+            if output.error is not None:
+                failures.append(output.error)
+            if output.finish_reason is not None:
+                done.set()
+
+        num_tokens = max(1, min(self.info.block_tokens + 1, self.info.max_model_len - 2))
+        request = GenerateRequest(
+            prompt_token_ids=tuple(i % self.info.vocab_size for i in range(num_tokens)),
+            sampling=SamplingParams(
+                temperature=0.0, max_tokens=None if num_tokens == 1 else 2, ignore_eos=True
+            ),
+            tenant=_WARM_UP_TENANT,
+        )
+        try:
+            self.submit(request, on_output)
+        except PlaitError as error:
+            failures.append(str(error))
+            done.set()
+        if not done.wait(_WARM_UP_TIMEOUT_S):
+            failures.append(f"no answer within {_WARM_UP_TIMEOUT_S:.0f} s")
+        if failures:
+            self._die(f"the warm-up failed: {failures[0]}")
+            self.close()
+            raise EngineDeadError(f"the warm-up failed: {failures[0]}")
+
+    def _run_main(self) -> None:
+        _name_thread("plait-main")
+        error = None
+        try:
+            self._main.run()
+        except BaseException as caught:
+            _log.exception("the main thread of the engine died")
+            error = self._dead_because = f"the engine's main thread died: {caught!r}"
+        try:
+            self._main.leave(error)
+        except BaseException as caught:
+            self._die(f"the engine's main thread could not leave: {caught!r}")
+
+    def _run_io(self) -> None:
+        _name_thread("plait-io")
+        try:
+            self._io.run()
+        except BaseException as caught:
+            _log.exception("the I/O thread of the engine died")
+            self._die(f"the engine's I/O thread died: {caught!r}")
+
+    def _die(self, reason: str) -> None:
+        """Nothing more will be served: tell everyone who waits."""
+        if self._dead_because is None:
+            self._dead_because = reason
+        self._io.end_live(FinishReason.ERROR, self._dead_because)
+
+
+def scheduler_limits(info: EngineInfo, config: EngineConfig) -> SchedulerLimits:
+    return SchedulerLimits(
+        num_blocks=info.num_kv_blocks,
+        block_tokens=info.block_tokens,
+        max_batch_size=config.max_batch_size,
+        max_batch_tokens=config.max_batch_tokens,
+        prefill_chunk_tokens=config.prefill_chunk_tokens or config.max_batch_tokens,
+        batch_timeout_s=config.batch_timeout_s,
+        enable_prefix_cache=config.enable_prefix_cache,
+        eos_token_ids=info.eos_token_ids,
+    )
+
+
+def _name_thread(name: str) -> None:
+    """For top, perf and /proc: this Python names threads for itself only."""
+    with contextlib.suppress(OSError):
+        path = f"/proc/self/task/{threading.get_native_id()}/comm"
+        with open(path, "w", encoding="ascii") as comm:
+            comm.write(name[:15])

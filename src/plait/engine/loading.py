@@ -1,0 +1,96 @@
+"""From a model file to the native parts of an EngineCore: graph, packed weights, plan.
+
+Knows: the order of the steps. Must not know: threads, scheduling, requests.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from plait import _native
+from plait.errors import ConfigError, ModelFileError
+from plait.models import build_graph
+from plait.models.hyperparameters import Hyperparameters
+from plait.plan import Graph, fuse
+from plait.plan.lower import lower
+from plait.weights.hyperparameters import open_model
+from plait.weights.loader import load_vectors, load_weights
+
+# Weight slots of a node whose tensor is a vector; every other weight is a matrix.
+_VECTOR_OPS = ("rms_norm", "head_norm")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model that is ready to run; immutable, shared by every engine of the process."""
+
+    path: Path
+    hyperparameters: Hyperparameters
+    metadata: dict[str, object]
+    plan: _native.Plan
+    weights: _native.Weights
+    kv_layout: _native.KvLayout
+    isa: str
+    isa_reason: str
+    phases_s: dict[str, float] = field(default_factory=dict)
+    """Seconds by phase: "read", "pack", "plan"."""
+
+    def arena_bytes(self, max_batch_tokens: int) -> int:
+        """Memory that the steps of an engine write to."""
+        return self.plan.arena_bytes(max_batch_tokens)
+
+    def evaluate_logits(
+        self, token_ids: list[int], *, chunk_tokens: int = 512, num_threads: int = 1
+    ) -> bytearray:
+        """The logits after every token, as the bytes of float32 [num_tokens, vocab]; for tests and measurements."""
+        return _native.evaluate_logits(
+            self.plan, self.weights, self.isa, token_ids, chunk_tokens, num_threads
+        )
+
+
+def load_model(path: Path, *, num_threads: int, block_tokens: int = 16) -> LoadedModel:
+    """Reads, checks and packs a model with ``num_threads`` threads.
+
+    Raises:
+        ModelFileError: the file is bad or not supported.
+        ConfigError: PLAIT_FORCE_ISA names an instruction set that cannot run here.
+    """
+    try:
+        isa, isa_reason = _native.choose_isa()
+    except _native.NativeError as error:
+        raise ConfigError(str(error.args[1])) from None
+    begin = time.monotonic()
+    file = open_model(path)
+    vectors = load_vectors(file, ("rope_freqs.weight",))
+    graph, hp = build_graph(file, vectors)
+    read = time.monotonic()
+    matrices, norms = _weights_of(graph)
+    loaded = load_weights(file, matrices, norms, num_threads=num_threads)
+    packed = time.monotonic()
+    fuse(graph)
+    shape = hp.shape
+    try:
+        plan = lower(graph, loaded, block_tokens)
+    except _native.NativeError as error:
+        raise ModelFileError(f"{path}: {error.args[1]}") from None
+    planned = time.monotonic()
+    return LoadedModel(
+        path=path,
+        hyperparameters=hp,
+        metadata=file.metadata,
+        plan=plan,
+        weights=loaded.native,
+        kv_layout=_native.KvLayout(shape.num_layers, shape.num_kv_heads, shape.head_dim, block_tokens),
+        isa=isa,
+        isa_reason=isa_reason,
+        phases_s={"read": read - begin, "pack": packed - read, "plan": planned - packed},
+    )
+
+
+def _weights_of(graph: Graph) -> tuple[list[str], list[str]]:
+    """(matrices, vectors) that the graph names."""
+    matrices = [name for node in graph if node.op not in _VECTOR_OPS for name in node.weights]
+    vectors = [name for node in graph if node.op in _VECTOR_OPS for name in node.weights]
+    return matrices, vectors

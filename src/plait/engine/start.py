@@ -1,0 +1,116 @@
+"""From a model file and settings to a running engine: the one place that puts the native parts together."""
+
+from __future__ import annotations
+
+import logging
+import resource
+import time
+from pathlib import Path
+
+from plait import _native
+from plait.config import EngineConfig, Machine, read_machine
+from plait.engine.core import EngineCore, scheduler_limits
+from plait.engine.in_process import InProcessClient
+from plait.engine.loading import LoadedModel, load_model
+from plait.engine.memory import MemoryPlan, ModelSizes, check_file_fits, new_ledger, plan_memory
+from plait.engine.parts import EngineParts
+from plait.errors import ConfigError, ModelFileError
+from plait.tokenizer import Tokenizer
+from plait.types import EngineInfo
+
+_log = logging.getLogger(__name__)
+
+
+def start_native_engine(model_path: Path, config: EngineConfig) -> InProcessClient:
+    """See plait.engine.start_engine."""
+    begin = time.monotonic()
+    machine = read_machine()
+    num_threads = config.num_compute_threads or machine.num_usable_cores
+    ledger = new_ledger(machine.memory_bytes, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+    try:
+        check_file_fits(ledger, model_path.stat().st_size)
+    except OSError as error:
+        raise ModelFileError(f"{model_path}: {error.strerror}") from None
+    model = load_model(model_path, num_threads=num_threads, block_tokens=config.block_tokens)
+    memory = plan_memory(ledger, _sizes_of(model), config)
+    info = _info_of(model, memory, config, num_threads)
+    parts = _native_parts(model, info, config, machine)
+    core = EngineCore(parts, info, config, constant_metrics=memory.metrics())
+    loaded = time.monotonic()
+    try:
+        core.start()
+    except BaseException:
+        core.close()
+        raise
+    phases = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in model.phases_s.items())
+    _log.info(
+        "%s: ready after %.2f s (%s, warm-up %.2f s); %s; memory: %s",
+        info.model_name,
+        time.monotonic() - begin,
+        phases,
+        time.monotonic() - loaded,
+        "; ".join(memory.reasons),
+        memory.ledger.describe(),
+    )
+    return InProcessClient(core)
+
+
+def _sizes_of(model: LoadedModel) -> ModelSizes:
+    shape = model.hyperparameters.shape
+    return ModelSizes(
+        weight_bytes=model.weights.used_bytes,
+        kv_block_bytes=model.kv_layout.block_bytes,
+        context_length=model.hyperparameters.context_length,
+        hidden=shape.hidden,
+        ffn=shape.ffn,
+        attention_columns=(shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim,
+        vocab=shape.vocab,
+    )
+
+
+def _info_of(model: LoadedModel, memory: MemoryPlan, config: EngineConfig, num_threads: int) -> EngineInfo:
+    return EngineInfo(
+        model_name=model.path.stem,
+        architecture=model.hyperparameters.architecture,
+        vocab_size=model.hyperparameters.shape.vocab,
+        max_model_len=memory.max_model_len,
+        eos_token_ids=tuple(Tokenizer.from_metadata(model.metadata).eos_token_ids),
+        num_kv_blocks=memory.num_kv_blocks,
+        block_tokens=config.block_tokens,
+        num_compute_threads=num_threads,
+        isa=model.isa,
+    )
+
+
+def _native_parts(
+    model: LoadedModel, info: EngineInfo, config: EngineConfig, machine: Machine
+) -> EngineParts:
+    num_threads = info.num_compute_threads
+    # More threads than CPUs: the kernel places them better than a fixed plan would.
+    cpus = list(machine.cpus[:num_threads]) if num_threads <= len(machine.cpus) else []
+    bell = _native.Doorbell()
+    try:
+        storage = _native.KvStorage(model.kv_layout, info.num_kv_blocks)
+        compute = _native.ComputeThread(
+            model.plan,
+            model.weights,
+            storage,
+            bell,
+            model.isa,
+            num_threads,
+            cpus,
+            config.max_batch_tokens,
+            scheduler_limits(info, config).num_slots,
+        )
+    except _native.NativeError as error:
+        raise ConfigError(f"the engine cannot be built: {error.args[1]}") from None
+    return EngineParts(
+        executor=compute,
+        kv=_native.KvManager(info.num_kv_blocks, config.block_tokens, str(model.path.resolve()).encode()),
+        main_bell=bell,
+        new_bell=_native.Doorbell,
+        new_mpsc_ring=_native.ObjectRing,
+        new_spsc_ring=_native.SpscObjectRing,
+        new_step=_native.StepInput,
+        new_slot_start=_native.SlotStart,
+    )

@@ -1,0 +1,24 @@
+"""Totals of a scheduler. Written by the scheduling thread, readable from any (plain integers)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class SchedulerStats:
+    requests_total: int = 0
+    requests_dequeued_total: int = 0
+    """Left the queue for the first time: admitted, or ended before."""
+    dequeued_prompt_tokens_total: int = 0
+    requests_finished_total: int = 0
+    choices_aborted_total: int = 0
+    choices_failed_total: int = 0
+    prompt_tokens_total: int = 0
+    cached_tokens_total: int = 0
+    generated_tokens_total: int = 0
+    prefill_tokens_total: int = 0
+    """Tokens whose KV was computed by prefill, recomputation after a preemption included."""
+    dropped_tokens_total: int = 0
+    """Sampled in a step that was already running when the sequence ended."""
+    preemptions_total: int = 0

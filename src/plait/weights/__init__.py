@@ -1,0 +1,1 @@
+"""Model files: reading, checking, finding and fetching them. Must not know: plans, engines."""

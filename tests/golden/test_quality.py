@@ -1,0 +1,60 @@
+"""Perplexity and KL divergence against float32 logits of the transformers library (tools/gen_reference.py).
+
+The references hold the 64 most likely tokens of each position and the rest as one bucket. Merging outcomes only
+lowers a divergence; measured over the whole vocabulary it was 17 % to 18 % higher than here, so the limits are the
+promised ones (0.004 and 0.006) times 0.8.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from plait.engine.loading import load_model
+
+HERE = Path(__file__).parent / "quality"
+MAX_KL = {"smollm2": 0.8 * 0.004, "gemma3": 0.8 * 0.006}
+
+
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    shifted = logits.astype(np.float64) - logits.max(1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
+
+
+@pytest.mark.model
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["smollm2", "gemma3"])
+def test_quality_against_float32(name: str, request: pytest.FixtureRequest) -> None:
+    model = load_model(request.getfixturevalue(f"{name}_path"), num_threads=2)
+    reference = np.load(HERE / f"{name}.npz")
+    windows = reference["windows"]
+    assert windows.size >= 5_000
+    divergences: list[float] = []
+    next_logprobs: list[np.ndarray] = []
+    for i, window in enumerate(windows):
+        raw = model.evaluate_logits(window.tolist(), num_threads=2)
+        ours = log_softmax(np.frombuffer(raw, np.float32).reshape(len(window), -1)[:-1])
+        next_logprobs.append(ours[np.arange(len(window) - 1), window[1:]])
+        top = reference["top_logprobs"][i].astype(np.float64)
+        ours_top = np.take_along_axis(ours, reference["top_ids"][i], 1)
+        rest = np.clip(1.0 - np.exp(top).sum(1), 1e-9, 1.0)
+        ours_rest = np.clip(1.0 - np.exp(ours_top).sum(1), 1e-9, 1.0)
+        divergence = (np.exp(top) * (top - ours_top)).sum(1) + rest * np.log(rest / ours_rest)
+        divergences.append(float(divergence.mean()))
+    ours_perplexity = float(np.exp(-np.mean(next_logprobs)))
+    perplexity = float(np.exp(-reference["next_logprobs"].mean()))
+    assert abs(ours_perplexity / perplexity - 1.0) < 0.005
+    assert np.mean(divergences) < MAX_KL[name]
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("name", ["smollm2", "gemma3"])
+def test_logits_do_not_depend_on_chunks_or_threads(name: str, request: pytest.FixtureRequest) -> None:
+    model = load_model(request.getfixturevalue(f"{name}_path"), num_threads=2)
+    # Longer than one attention partition (512) and than Gemma's window.
+    ids = np.load(HERE / f"{name}.npz")["windows"][:2].reshape(-1).tolist()[:600]
+    expected = model.evaluate_logits(ids, chunk_tokens=512, num_threads=1)
+    for chunk_tokens, num_threads in [(7, 2), (64, 1), (512, 2), (600, 3), (1, 2)]:
+        assert model.evaluate_logits(ids, chunk_tokens=chunk_tokens, num_threads=num_threads) == expected
