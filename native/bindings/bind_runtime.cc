@@ -158,6 +158,7 @@ void register_plan(nb::module_& m) {
           },
           "residual"_a, "delta"_a, "post_norm"_a, "norm"_a, "eps"_a, "head"_a, "softcap"_a)
       .def("verify", &verify_plan, "weights"_a, "Raise NativeError when an operation does not fit its buffers or weights.")
+      .def("arena_bytes", &Runner::arena_bytes, "max_tokens"_a, "Bytes that steps of so many tokens write to.")
       .def("describe", &describe_plan, "weights"_a, "One line per operation.");
 }
 

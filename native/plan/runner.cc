@@ -20,7 +20,35 @@ constexpr int32_t kMaxRowsPerCut = 2048;
 
 constexpr int32_t ceil_div(int32_t a, int32_t b) { return (a + b - 1) / b; }
 
-size_t round_up(size_t bytes) { return (bytes + 63) / 64 * 64; }
+// Where everything that a step writes stands in the arena, in bytes.
+struct ArenaLayout {
+  std::vector<size_t> f32, q8;  // per buffer of the plan
+  size_t logits, logit_hidden, logit_f32, logit_q8;
+  size_t bytes = 0;
+
+  size_t take(size_t size) {
+    const size_t offset = bytes;
+    bytes += (size + 63) / 64 * 64;
+    return offset;
+  }
+};
+
+ArenaLayout arena_layout(const Plan& plan, int32_t max_tokens) {
+  ArenaLayout layout;
+  const auto tokens = static_cast<size_t>(max_tokens);
+  for (const Buffer& buffer : plan.buffers) {
+    const bool is_rows = buffer.kind == BufferKind::kRows;
+    const size_t floats = tokens * static_cast<size_t>(buffer.cols) * sizeof(float);
+    layout.f32.push_back(layout.take(is_rows || buffer.has_f32 ? floats : 0));
+    layout.q8.push_back(layout.take(!is_rows && buffer.has_q8 ? acts_q8_bytes(max_tokens, buffer.cols) : 0));
+  }
+  const auto hidden = static_cast<size_t>(plan.hidden);
+  layout.logits = layout.take(kLogitRows * static_cast<size_t>(plan.vocab) * sizeof(float));
+  layout.logit_hidden = layout.take(kLogitRows * hidden * sizeof(float));
+  layout.logit_f32 = layout.take(kLogitRows * hidden * sizeof(float));
+  layout.logit_q8 = layout.take(acts_q8_bytes(kLogitRows, plan.hidden));
+  return layout;
+}
 
 }  // namespace
 
@@ -32,43 +60,24 @@ Runner::Runner(std::shared_ptr<const Plan> plan, std::shared_ptr<const Weights> 
       kernels_(kernels),
       team_(team),
       limits_(limits) {
-  const auto max_tokens = static_cast<size_t>(limits_.max_tokens);
-  const auto hidden = static_cast<size_t>(plan_->hidden);
-  const auto vocab = static_cast<size_t>(plan_->vocab);
-  std::vector<size_t> offsets;
-  size_t bytes = 0;
-  const auto take = [&](size_t size) {
-    const size_t offset = bytes;
-    bytes += round_up(size);
-    return offset;
-  };
-  for (const Buffer& buffer : plan_->buffers) {
-    const auto cols = static_cast<size_t>(buffer.cols);
-    const bool is_rows = buffer.kind == BufferKind::kRows;
-    offsets.push_back(take(is_rows || buffer.has_f32 ? max_tokens * cols * sizeof(float) : 0));
-    offsets.push_back(take(!is_rows && buffer.has_q8 ? acts_q8_bytes(limits_.max_tokens, buffer.cols) : 0));
-  }
-  const size_t logits = take(kLogitRows * vocab * sizeof(float));
-  const size_t logit_hidden = take(kLogitRows * hidden * sizeof(float));
-  const size_t logit_f32 = take(kLogitRows * hidden * sizeof(float));
-  const size_t logit_q8 = take(acts_q8_bytes(kLogitRows, plan_->hidden));
-  arena_ = Memory(bytes);
-
+  const ArenaLayout layout = arena_layout(*plan_, limits_.max_tokens);
+  arena_ = Memory(layout.bytes);
   const auto floats = [&](size_t offset) { return reinterpret_cast<float*>(arena_.data() + offset); };
   for (size_t i = 0; i < plan_->buffers.size(); ++i) {
     const Buffer& buffer = plan_->buffers[i];
-    row_buffers_.push_back(buffer.kind == BufferKind::kRows ? floats(offsets[2 * i]) : nullptr);
+    row_buffers_.push_back(buffer.kind == BufferKind::kRows ? floats(layout.f32[i]) : nullptr);
     Acts acts;
     acts.cols = buffer.cols;
-    if (buffer.has_f32) acts.f32 = floats(offsets[2 * i]);
-    if (buffer.has_q8) acts.q8 = arena_.data() + offsets[2 * i + 1];
+    if (buffer.has_f32) acts.f32 = floats(layout.f32[i]);
+    if (buffer.has_q8) acts.q8 = arena_.data() + layout.q8[i];
     act_buffers_.push_back(acts);
   }
-  logits_ = floats(logits);
-  logit_hidden_ = floats(logit_hidden);
+  logits_ = floats(layout.logits);
+  logit_hidden_ = floats(layout.logit_hidden);
   logit_acts_.cols = plan_->hidden;
-  logit_acts_.f32 = floats(logit_f32);
-  logit_acts_.q8 = arena_.data() + logit_q8;
+  logit_acts_.f32 = floats(layout.logit_f32);
+  logit_acts_.q8 = arena_.data() + layout.logit_q8;
+  const auto hidden = static_cast<size_t>(plan_->hidden);
 
   int32_t max_group = 1;
   for (const PlanOp& op : plan_->ops) {
@@ -88,6 +97,8 @@ Runner::Runner(std::shared_ptr<const Plan> plan, std::shared_ptr<const Weights> 
   }
   slots_.resize(static_cast<size_t>(limits_.max_slots));
 }
+
+size_t Runner::arena_bytes(const Plan& plan, int32_t max_tokens) { return arena_layout(plan, max_tokens).bytes; }
 
 Acts Runner::acts_of(BufferId id) const {
   Acts acts = act_buffers_[static_cast<size_t>(id)];

@@ -31,6 +31,9 @@ class Runner {
   Runner(std::shared_ptr<const Plan> plan, std::shared_ptr<const Weights> weights, std::shared_ptr<KvStorage> kv,
          const KernelTable& kernels, Team& team, RunnerLimits limits);
 
+  // Bytes that a runner of this plan allocates for its steps, for the memory ledger.
+  static size_t arena_bytes(const Plan& plan, int32_t max_tokens);
+
   // Throws Error(kInvalidArgument) when the step names tokens, rows, slots or blocks that do not exist; nothing
   // has been changed then. Any thread.
   void check(const StepInput& step) const;

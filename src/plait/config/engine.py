@@ -18,7 +18,7 @@ class EngineConfig(Section):
     kv_cache_bytes: Bytes | None = Field(
         default=None,
         ge=1,
-        description="Size of the KV cache of all requests, for example 2GiB. Default: from the memory budget.",
+        description="Size of the KV cache of all requests, e.g. 2GiB. Default: from the memory budget.",
     )
     block_tokens: int = Field(default=16, ge=1, le=1024, description="Tokens in one block of the KV cache.")
     max_batch_size: int = Field(

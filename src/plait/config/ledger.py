@@ -38,8 +38,8 @@ class MemoryLedger:
         self.entries[name] = self.entries.get(name, 0) + num_bytes
         if self.remaining_bytes < 0:
             raise ConfigError(
-                f"{name} does not fit into memory: {self.describe()} is {format_bytes(-self.remaining_bytes)} "
-                f"more than the budget of {format_bytes(self.budget_bytes)}"
+                f"{name} does not fit into memory: {self.describe()} is "
+                f"{format_bytes(-self.remaining_bytes)} more than the budget of {format_bytes(self.budget_bytes)}"
             )
 
     def describe(self) -> str:

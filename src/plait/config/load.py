@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from plait.config.model import ALIASES, SECTIONS, PlaitConfig, fold_concurrency
 from plait.errors import ConfigError
@@ -23,12 +23,12 @@ FALLBACKS = {"VLLM_NUM_COMPUTE_THREADS": "PLAIT_NUM_COMPUTE_THREADS"}
 OTHER_VARIABLES = {
     "PLAIT_CONFIG": "Configuration file that is read when no --config is given.",
     "PLAIT_MODEL_DIR": "Folder in which models are looked for and stored.",
-    "PLAIT_CACHE_DIR": "Folder for everything that can be made again.",
     "PLAIT_FORCE_ISA": "Instruction set that the kernels must use; one that cannot run here is an error.",
     "PLAIT_DEBUG": "Set to 1: commands show the whole traceback of an error.",
 }
 """Variables that are not fields of the configuration, with their meaning."""
-TEST_PREFIX = "PLAIT_TEST_"
+TEST_PREFIXES = ("PLAIT_TEST_", "PLAIT_STRESS")
+"""Left to the tests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def all_fields() -> list[FieldPlace]:
 
 def field_info(place: FieldPlace) -> Any:
     """pydantic's description of a setting."""
-    owner = PlaitConfig if place.section is None else SECTIONS[place.section]
+    owner: type[BaseModel] = PlaitConfig if place.section is None else SECTIONS[place.section]
     return owner.model_fields[place.name]
 
 
@@ -152,7 +152,7 @@ def _read_environment(environment: Mapping[str, str]) -> Iterable[tuple[FieldPla
             variables[name] = variables[fallback]
     places = {place.variable: place for place in all_fields()}
     for name, text in sorted(variables.items()):
-        if not name.startswith(PREFIX) or name.startswith(TEST_PREFIX) or name in OTHER_VARIABLES:
+        if not name.startswith(PREFIX) or name.startswith(TEST_PREFIXES) or name in OTHER_VARIABLES:
             continue
         place = places.get(name)
         if place is None:
@@ -176,7 +176,8 @@ def _parse(place: FieldPlace, value: Any, shown: str, *, strict: bool = False) -
     Not strict: text counts as a value, as in the environment.
     """
     info = field_info(place)
-    adapter: TypeAdapter[Any] = TypeAdapter(Annotated[(info.annotation, *info.metadata)])
+    annotation: Any = Annotated[(info.annotation, *info.metadata)] if info.metadata else info.annotation
+    adapter: TypeAdapter[Any] = TypeAdapter(annotation)
     try:
         return adapter.validate_python(value.strip() if isinstance(value, str) else value, strict=strict)
     except ValidationError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from plait.config.engine import EngineConfig
 from plait.config.server import ServerConfig
@@ -72,7 +72,7 @@ def fold_concurrency(raw: Mapping[str, Any]) -> dict[str, Any]:
     return folded
 
 
-SECTIONS: dict[str, type[Section]] = {
+SECTIONS: dict[str, type[BaseModel]] = {
     "concurrency": ConcurrencyConfig,
     "engine": EngineConfig,
     "server": ServerConfig,

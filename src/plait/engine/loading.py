@@ -37,6 +37,10 @@ class LoadedModel:
     phases_s: dict[str, float] = field(default_factory=dict)
     """Seconds by phase: "read", "pack", "plan"."""
 
+    def arena_bytes(self, max_batch_tokens: int) -> int:
+        """Memory that the steps of an engine write to."""
+        return self.plan.arena_bytes(max_batch_tokens)
+
     def evaluate_logits(
         self, token_ids: list[int], *, chunk_tokens: int = 512, num_threads: int = 1
     ) -> bytearray:

@@ -1,0 +1,68 @@
+"""plait serve"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from plait.config import ResolvedConfig
+    from plait.frontend import Frontend
+
+
+def serve(
+    model: Annotated[
+        str | None, typer.Argument(help="GGUF file or catalogue name. Default: the small default model.")
+    ] = None,
+    config: Annotated[Path | None, typer.Option("--config", help="YAML file with settings.")] = None,
+    *,
+    settings: dict[str, Any],
+) -> None:
+    """Serve a model over HTTP, with OpenAI's interface."""
+    from plait.cli.session import model_name, open_session, resolve_settings
+    from plait.server import run_server
+
+    resolved = resolve_settings(config, settings, model)
+    _say(f"plait: loading {model_name(resolved)}")
+    for choice in resolved.choices:
+        _say(f"  {choice.name}: {choice.value} ({choice.reason})")
+    begin = time.monotonic()
+    with open_session(resolved) as frontend:
+        print_plan(resolved, frontend, time.monotonic() - begin)
+        run_server(frontend, resolved.config.server)
+
+
+def print_plan(resolved: ResolvedConfig, frontend: Frontend, load_s: float) -> None:
+    """What was decided, before the first request comes."""
+    from plait.config import format_bytes
+    from plait.engine.isa import choose_isa
+
+    info = frontend.info
+    isa, isa_reason = choose_isa()
+    server = resolved.config.server
+    host = f"[{server.host}]" if ":" in server.host else server.host
+    cores = ",".join(str(cpu) for cpu in resolved.cpus)
+    _say(f"  model: {info.model_name} ({info.architecture}), ready after {load_s:.1f} s")
+    _say(f"  compute: {info.num_compute_threads} threads on cores {cores}, kernels {isa} ({isa_reason})")
+    _say(f"  context: max_model_len {info.max_model_len} tokens for each request")
+    blocks = f"{info.num_kv_blocks} blocks of {info.block_tokens}"
+    _say(f"  KV pool: {info.num_kv_blocks * info.block_tokens} tokens for all requests together ({blocks})")
+    memory = {
+        name.removeprefix("memory_").removesuffix("_bytes"): value
+        for name, value in frontend.client.metrics().items()
+        if name.startswith("memory_") and name.endswith("_bytes")
+    }
+    if memory:
+        parts = " + ".join(f"{name} {format_bytes(value)}" for name, value in memory.items())
+        total = format_bytes(sum(memory.values()))
+        _say(f"  memory: {parts} = {total} of {format_bytes(resolved.memory_bytes)}")
+    if server.port:
+        _say(f"  listening on http://{host}:{server.port}")
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,46 @@
+"""What serve, generate and chat share: settings to a resolved configuration, a model's name to a frontend."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from plait.config import ResolvedConfig
+    from plait.frontend import Frontend
+
+
+def resolve_settings(file: Path | None, settings: Mapping[str, Any], model: str | None) -> ResolvedConfig:
+    """Flags, environment and file, for this machine.
+
+    Raises:
+        ConfigError: names the flag, variable or key at fault.
+    """
+    from plait.config import load_config, read_machine, resolve
+
+    overrides = {**settings, "model": model}
+    return resolve(load_config(file=file, environment=os.environ, overrides=overrides), read_machine())
+
+
+def model_name(resolved: ResolvedConfig) -> str:
+    """The configured model, or the default one."""
+    from plait.weights.catalog import DEFAULT_MODEL
+
+    return resolved.config.model or DEFAULT_MODEL
+
+
+@contextmanager
+def open_session(resolved: ResolvedConfig) -> Iterator[Frontend]:
+    """A frontend over an engine of its own, closed at the end; shows the progress of a download."""
+    from plait.cli.progress import PullBar
+    from plait.offline import close_frontend, open_frontend
+
+    with PullBar() as bar:
+        frontend = open_frontend(model_name(resolved), resolved.config.engine, bar.update)
+    try:
+        yield frontend
+    finally:
+        close_frontend(frontend)

@@ -1,0 +1,51 @@
+"""From a model's name to a running engine with its frontend, in this process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from plait.config import EngineConfig, ResolvedConfig, load_config, read_machine, resolve
+from plait.engine import start_engine
+from plait.errors import ConfigError
+from plait.frontend import Frontend
+from plait.tokenizer import ChatTemplate, Tokenizer
+from plait.weights.catalog import resolve_model
+from plait.weights.gguf import GgufFile
+from plait.weights.pull import ProgressCallback
+
+
+def resolve_engine(engine_kwargs: Mapping[str, Any]) -> ResolvedConfig:
+    """The configuration from fields of EngineConfig and the environment.
+
+    Raises:
+        ConfigError: a field is unknown or wrong.
+    """
+    for name in engine_kwargs:
+        if name not in EngineConfig.model_fields:
+            known = ", ".join(EngineConfig.model_fields)
+            raise ConfigError(f"unknown engine setting {name}; known: {known}")
+    return resolve(load_config(environment=os.environ, overrides=engine_kwargs), read_machine())
+
+
+def open_frontend(model: str, config: EngineConfig, on_progress: ProgressCallback | None = None) -> Frontend:
+    """Find (or pull) the model, start its engine and wait until it is warm.
+
+    Whoever gets the frontend closes both: ``close_frontend``.
+
+    Raises:
+        ModelFileError: the model cannot be had or is not supported.
+        ConfigError: it does not fit this machine as configured.
+    """
+    path = resolve_model(model, on_progress)
+    metadata = GgufFile(path).metadata
+    tokenizer = Tokenizer.from_metadata(metadata)
+    template = ChatTemplate.from_metadata(metadata)
+    return Frontend(start_engine(path, config), tokenizer, template)
+
+
+def close_frontend(frontend: Frontend) -> None:
+    """Stop the tokenizer threads and the engine; running requests end as aborted. Idempotent."""
+    frontend.close()
+    frontend.client.close()

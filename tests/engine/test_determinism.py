@@ -1,0 +1,211 @@
+"""Bit-identical tokens and logprobs: alone, in any batch, chunking, cache state, thread count and pool size.
+
+Real models through whole engines. The promise is exact, so every comparison is ``==``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+from plait.client import EngineClient
+from plait.config import EngineConfig
+from plait.engine import start_engine
+from plait.types import FinishReason, GenerateRequest, SamplingParams, TokenOutput
+
+pytestmark = [pytest.mark.model, pytest.mark.slow]
+
+QUALITY = Path(__file__).parents[1] / "golden" / "quality"
+
+
+@dataclass
+class Answer:
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[tuple[int, float, int, tuple[tuple[int, float], ...]]] = field(default_factory=list)
+    prompt_logprobs: list[tuple[int, float] | None] = field(default_factory=list)
+    finish_reason: FinishReason | None = None
+    num_cached_tokens: int = 0
+
+    def content(self) -> tuple[object, ...]:
+        return (self.token_ids, self.logprobs, self.prompt_logprobs, self.finish_reason)
+
+
+def run(client: EngineClient, requests: Sequence[GenerateRequest]) -> list[list[Answer]]:
+    """Submits all at once; one list of n answers per request."""
+    answers: dict[int, list[Answer]] = {}
+    early: list[TokenOutput] = []
+    lock = threading.Lock()
+    done = threading.Event()
+    left = sum(request.sampling.n for request in requests)
+
+    def take(output: TokenOutput) -> None:
+        nonlocal left
+        answer = answers[output.request_id][output.index]
+        answer.token_ids += output.token_ids
+        answer.logprobs += [(x.token_id, x.logprob, x.rank, x.top) for x in output.logprobs]
+        answer.prompt_logprobs += [None if x is None else (x.token_id, x.logprob) for x in output.prompt_logprobs]
+        answer.num_cached_tokens = max(answer.num_cached_tokens, output.num_cached_tokens)
+        if output.finish_reason is not None:
+            assert answer.finish_reason is None
+            assert output.error is None, output.error
+            answer.finish_reason = output.finish_reason
+            left -= 1
+            if left == 0:
+                done.set()
+
+    def on_output(output: TokenOutput) -> None:
+        with lock:
+            if output.request_id in answers:
+                take(output)
+            else:
+                early.append(output)
+
+    ids = []
+    for request in requests:
+        request_id = client.submit(request, on_output)
+        with lock:
+            answers[request_id] = [Answer() for _ in range(request.sampling.n)]
+            mine = [output for output in early if output.request_id == request_id]
+            early[:] = [output for output in early if output.request_id != request_id]
+            for output in mine:
+                take(output)
+        ids.append(request_id)
+    assert done.wait(240)
+    return [answers[i] for i in ids]
+
+
+def make_requests(name: str) -> list[GenerateRequest]:
+    """17 prompts of mixed length and sampling; some share a beginning, one is longer than a partition."""
+    text = np.load(QUALITY / f"{name}.npz")["windows"].reshape(-1).tolist()
+    lengths = [1, 5, 16, 17, 31, 32, 33, 48, 64, 80, 100, 129, 150, 200, 257, 300, 620]
+    requests = []
+    for i, length in enumerate(lengths):
+        start = 0 if i % 3 == 0 else 37 * i
+        sampling = SamplingParams(
+            temperature=[0.0, 1.0, 0.7][i % 3],
+            top_p=[1.0, 0.95, 1.0][i % 3],
+            top_k=[0, 0, 40][i % 3],
+            repetition_penalty=1.1 if i % 5 == 4 else 1.0,
+            frequency_penalty=0.3 if i % 7 == 3 else 0.0,
+            seed=1000 + i,
+            max_tokens=8 + i % 5,
+            logprobs=[0, 3, None][i % 3],
+            ignore_eos=True,
+        )
+        requests.append(GenerateRequest(tuple(text[start : start + length]), sampling))
+    return requests
+
+
+def engine(path: Path, **settings: object) -> EngineClient:
+    values: dict[str, object] = {"max_model_len": 1024, "num_compute_threads": 2, "enable_prefix_cache": False}
+    return start_engine(path, EngineConfig.model_validate(values | settings))
+
+
+@pytest.fixture(scope="module", params=["smollm2", "gemma3"])
+def case(request: pytest.FixtureRequest) -> tuple[str, Path, list[GenerateRequest], list[object]]:
+    """A model, its requests, and each request's answer when alone, with one thread."""
+    name = request.param
+    path = request.getfixturevalue(f"{name}_path")
+    requests = make_requests(name)
+    client = engine(path, num_compute_threads=1)
+    try:
+        alone = [run(client, [r])[0][0].content() for r in requests]
+    finally:
+        client.close()
+    return name, path, requests, alone
+
+
+@pytest.mark.parametrize("batch", [2, 3, 8, 17])
+def test_batches_of_different_neighbours(case, batch: int) -> None:
+    _, path, requests, alone = case
+    client = engine(path)
+    try:
+        for first in range(0, len(requests), 5):
+            chosen = [(first + 3 * k) % len(requests) for k in range(batch)]
+            answers = run(client, [requests[i] for i in chosen])
+            assert [answer[0].content() for answer in answers] == [alone[i] for i in chosen]
+    finally:
+        client.close()
+
+
+@pytest.mark.parametrize("chunk", [7, 64, 512])
+@pytest.mark.parametrize("num_threads", [1, 2])
+def test_prefill_chunks_and_threads(case, chunk: int, num_threads: int) -> None:
+    _, path, requests, alone = case
+    client = engine(path, prefill_chunk_tokens=chunk, num_compute_threads=num_threads)
+    try:
+        assert [answer[0].content() for answer in run(client, requests)] == alone
+    finally:
+        client.close()
+
+
+def test_fresh_and_from_cache(case) -> None:
+    _, path, requests, alone = case
+    client = engine(path, enable_prefix_cache=True)
+    try:
+        first = run(client, requests)
+        second = run(client, requests)
+        third = [run(client, [request])[0] for request in requests]
+    finally:
+        client.close()
+    for answers in (first, second, third):
+        assert [answer[0].content() for answer in answers] == alone
+    for answers in (second, third):
+        cached = [answer[0].num_cached_tokens for answer in answers]
+        expected = [(len(r.prompt_token_ids) - 1) // 16 * 16 for r in requests]
+        assert cached == expected
+
+
+def test_preempted_and_resumed(case) -> None:
+    """A pool far too small for all: requests are preempted and computed again, with the same result."""
+    _, path, requests, alone = case
+    probe = engine(path, kv_cache_bytes=1 << 30)
+    per_token = (1 << 30) / (probe.info.num_kv_blocks * probe.info.block_tokens)
+    probe.close()
+    client = engine(path, kv_cache_bytes=int(per_token * 16 * 42), max_model_len=640)
+    try:
+        assert [answer[0].content() for answer in run(client, requests)] == alone
+        # Long answers in parallel: their growth must run out of blocks.
+        long = [
+            GenerateRequest(r.prompt_token_ids[:40], SamplingParams(temperature=0.0, max_tokens=120, ignore_eos=True))
+            for r in requests[7:15]
+        ]
+        together = [answer[0].content() for answer in run(client, long)]
+        assert client.metrics()["preemptions_total"] > 0
+        assert together == [run(client, [request])[0][0].content() for request in long]
+    finally:
+        client.close()
+
+
+def test_choices_share_the_prompt_and_differ(case) -> None:
+    _, path, requests, _ = case
+    sampling = SamplingParams(n=4, temperature=1.0, seed=7, max_tokens=20, logprobs=2, ignore_eos=True)
+    request = GenerateRequest(requests[11].prompt_token_ids, sampling)
+    client = engine(path)
+    try:
+        alone = [answer.content() for answer in run(client, [request])[0]]
+        crowded = run(client, [*requests[:6], request])[-1]
+    finally:
+        client.close()
+    assert [answer.content() for answer in crowded] == alone
+    assert len({tuple(content[0]) for content in alone}) > 1
+
+
+def test_prompt_logprobs_do_not_depend_on_chunks(case) -> None:
+    _, path, requests, _ = case
+    sampling = SamplingParams(temperature=0.0, max_tokens=2, prompt_logprobs=2, ignore_eos=True)
+    request = GenerateRequest(requests[14].prompt_token_ids, sampling)
+    results = []
+    for chunk in (7, 512):
+        client = engine(path, prefill_chunk_tokens=chunk)
+        try:
+            results.append(run(client, [request])[0][0])
+        finally:
+            client.close()
+    assert results[0].content() == results[1].content()
+    assert results[0].prompt_logprobs[0] is None
+    assert len(results[0].prompt_logprobs) == len(request.prompt_token_ids)
