@@ -73,6 +73,8 @@ class MainLoop:
         self._in_flight: deque[StepPlan] = deque()
         self._outbox: deque[object] = deque()
         self._is_stopping = False
+        self.is_io_dead = False
+        """Set by the I/O thread when it dies: nobody takes outputs any more."""
         self.gauges = LoopGauges(num_free_blocks=parts.kv.num_free_blocks)
 
     def run(self) -> None:
@@ -94,7 +96,7 @@ class MainLoop:
         """The last words of this thread: hand over what is left, stop the compute thread."""
         self._outbox.append(MainEnded(error))
         self._push_outbox()
-        while self._outbox:
+        while self._outbox and not self.is_io_dead:
             time.sleep(_RETRY_S)
             self._push_outbox()
         self._parts.executor.stop()
