@@ -116,7 +116,9 @@ class ChoiceText:
             elif output.stop_token_id is not None and output.stop_token_id not in self._eos_token_ids:
                 stop_reason = output.stop_token_id
         logprobs = tuple(self._logprob_text.convert(entry) for entry in output.logprobs[: len(token_ids)])
-        return self._delta(text, token_ids, logprobs, finish_reason, stop_reason, prompt_logprobs, output.error)
+        return self._delta(
+            text, token_ids, logprobs, finish_reason, stop_reason, prompt_logprobs, output.error
+        )
 
     def _delta(
         self,
@@ -147,7 +149,9 @@ class ChoiceText:
 class RequestText:
     """The text of all choices of one request."""
 
-    def __init__(self, tokenizer: Tokenizer, request: GenerateRequest, request_idx: int, *, discard: bool) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, request: GenerateRequest, request_idx: int, *, discard: bool
+    ) -> None:
         self._tokenizer = tokenizer
         self._request = request
         self._choices = [

@@ -53,7 +53,12 @@ class RunningRequests:
     """The requests of one generation: their engine ids and their text."""
 
     def __init__(
-        self, client: EngineClient, tokenizer: Tokenizer, requests: Sequence[GenerateRequest], *, discard: bool
+        self,
+        client: EngineClient,
+        tokenizer: Tokenizer,
+        requests: Sequence[GenerateRequest],
+        *,
+        discard: bool,
     ) -> None:
         self._client = client
         self._requests = requests

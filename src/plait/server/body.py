@@ -75,7 +75,9 @@ def decode_json(body: bytes) -> Any:
 
 
 def _bad_json(reason: str, param: str | None = None) -> HttpError:
-    return HttpError(400, f"The request body is not acceptable JSON: {reason}.", param=param, code="invalid_json")
+    return HttpError(
+        400, f"The request body is not acceptable JSON: {reason}.", param=param, code="invalid_json"
+    )
 
 
 def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -53,7 +53,9 @@ async def handle_chat(call: Call) -> None:
                 request.sampling.n,
                 usage,
                 include_usage=bool(options and options.include_usage),
-                is_usage_continuous=bool(options and options.include_usage and options.continuous_usage_stats),
+                is_usage_continuous=bool(
+                    options and options.include_usage and options.continuous_usage_stats
+                ),
             )
             await stream_reply(call, generation, writer, timer)
         else:

@@ -50,7 +50,9 @@ async def handle_completions(call: Call) -> None:
                 n * len(requests),
                 usage,
                 include_usage=bool(options and options.include_usage),
-                is_usage_continuous=bool(options and options.include_usage and options.continuous_usage_stats),
+                is_usage_continuous=bool(
+                    options and options.include_usage and options.continuous_usage_stats
+                ),
                 n=n,
                 echoes=echoes,
                 num_top_logprobs=body.logprobs,
@@ -99,7 +101,11 @@ def _choices(
             logprobs = _logprobs(prompt, choice.logprobs, num_top, len(echo))
         choices.append(
             CompletionChoice(
-                request_idx * n + index, echo + choice.text, logprobs, choice.finish_reason, choice.stop_reason
+                request_idx * n + index,
+                echo + choice.text,
+                logprobs,
+                choice.finish_reason,
+                choice.stop_reason,
             )
         )
     return choices

@@ -52,7 +52,10 @@ class Call:
         """The body as a struct. Raises HttpError and ClientGoneError."""
         config = self.state.config
         body = await read_body(
-            self._receive, self.scope["headers"], max_bytes=config.max_body_bytes, timeout_s=config.body_timeout_s
+            self._receive,
+            self.scope["headers"],
+            max_bytes=config.max_body_bytes,
+            timeout_s=config.body_timeout_s,
         )
         return convert(decode_json(body), kind, allow_unknown=config.allow_unknown_fields)
 

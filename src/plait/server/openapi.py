@@ -11,7 +11,13 @@ import msgspec
 import plait
 from plait.server.endpoint import Call
 from plait.server.replies import Reply, encode
-from plait.server.requests import REQUEST_KINDS, ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
+from plait.server.requests import (
+    REQUEST_KINDS,
+    ChatRequest,
+    CompletionRequest,
+    DetokenizeRequest,
+    TokenizeRequest,
+)
 
 OPERATIONS: tuple[tuple[str, str, str, type[msgspec.Struct] | None], ...] = (
     ("post", "/v1/chat/completions", "Answer a chat, whole or as server-sent events", ChatRequest),

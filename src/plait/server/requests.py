@@ -114,14 +114,14 @@ def chat_sampling(request: ChatRequest) -> SamplingParams:
         raise InvalidRequestError("tool_choice must be 'none' or 'auto'.", param="tool_choice")
     if request.response_format is not None and request.response_format.get("type") != "text":
         raise InvalidRequestError(
-            "Only the response_format {'type': 'text'} is supported.", param="response_format", code="unsupported"
+            "Only the response_format {'type': 'text'} is supported.",
+            param="response_format",
+            code="unsupported",
         )
     if request.top_logprobs is not None and not request.logprobs:
         raise InvalidRequestError("top_logprobs needs logprobs to be true.", param="top_logprobs")
     if request.top_logprobs is not None and not 0 <= request.top_logprobs <= MAX_LOGPROBS:
-        raise InvalidRequestError(
-            f"top_logprobs must be between 0 and {MAX_LOGPROBS}.", param="top_logprobs"
-        )
+        raise InvalidRequestError(f"top_logprobs must be between 0 and {MAX_LOGPROBS}.", param="top_logprobs")
     max_tokens = request.max_tokens
     if request.max_completion_tokens is not None:
         if max_tokens not in (None, request.max_completion_tokens):
@@ -141,7 +141,9 @@ def completion_sampling(request: CompletionRequest) -> SamplingParams:
         raise InvalidRequestError("suffix is not supported.", param="suffix", code="unsupported")
     if request.best_of not in (None, request.n or 1):
         raise InvalidRequestError(
-            "best_of is not supported: leave it out or make it equal to n.", param="best_of", code="unsupported"
+            "best_of is not supported: leave it out or make it equal to n.",
+            param="best_of",
+            code="unsupported",
         )
     if request.logprobs is not None and not 0 <= request.logprobs <= MAX_LOGPROBS:
         raise InvalidRequestError(f"logprobs must be between 0 and {MAX_LOGPROBS}.", param="logprobs")
@@ -216,7 +218,9 @@ def _content(content: Any, path: str) -> str:
             raise InvalidRequestError(f"{part_path} must be an object.", param=part_path)
         kind = part.get("type")
         if kind != "text":
-            named = f"'{kind}'" if isinstance(kind, str) and kind.isidentifier() and len(kind) < 40 else "this"
+            named = (
+                f"'{kind}'" if isinstance(kind, str) and kind.isidentifier() and len(kind) < 40 else "this"
+            )
             raise InvalidRequestError(
                 f"{part_path} is of type {named}, but this model takes only text parts.",
                 param=f"{part_path}.type",

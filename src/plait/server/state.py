@@ -27,9 +27,12 @@ class ServerMetrics:
         self.completion_tokens = Counter("server_completion_tokens", "Tokens delivered to clients.")
         self.active = Gauge("http_active_requests", "Requests that are being served.")
         self.queue_time = Histogram(
-            "prepare_seconds", "From the arrival of a request to its submission: template, tokenizer and their queue."
+            "prepare_seconds",
+            "From the arrival of a request to its submission: template, tokenizer and their queue.",
         )
-        self.first_token = Histogram("time_to_first_token_seconds", "From the arrival of a request to its first token.")
+        self.first_token = Histogram(
+            "time_to_first_token_seconds", "From the arrival of a request to its first token."
+        )
         self.inter_token = Histogram("inter_token_latency_seconds", "Between two tokens of one choice.")
         self.end_to_end = Histogram("request_seconds", "From the arrival of a request to its end.")
         self.page = MetricsPage(

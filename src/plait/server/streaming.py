@@ -154,7 +154,8 @@ class CompletionEventWriter(EventWriter):
         if self._echoes is None or self._num_top is not None:
             return b""
         return b"".join(
-            self._chunk(CompletionChoice(index, self._echoes[index // self._n])) for index in sorted(self._open)
+            self._chunk(CompletionChoice(index, self._echoes[index // self._n]))
+            for index in sorted(self._open)
         )
 
     def index_of(self, delta: TextDelta) -> int:
@@ -225,6 +226,8 @@ def check_failure(batch: list[TextDelta]) -> None:
     """Raises GenerationFailedError when the engine ended a choice before it was finished."""
     for delta in batch:
         if delta.finish_reason is FinishReason.ABORT:
-            raise GenerationFailedError("The request was ended by the server before it was finished.", is_abort=True)
+            raise GenerationFailedError(
+                "The request was ended by the server before it was finished.", is_abort=True
+            )
         if delta.finish_reason is FinishReason.ERROR:
             raise GenerationFailedError(delta.error or "The engine failed.", is_abort=False)

@@ -29,15 +29,15 @@ async def handle_tokenize(call: Call) -> None:
         text = body.prompt if body.prompt is not None else body.content
         assert text is not None
         ids = await call.while_connected(
-            frontend.call(
-                frontend.encode_text, text, add_special_tokens=_adds_special(body), param=given[0]
-            )
+            frontend.call(frontend.encode_text, text, add_special_tokens=_adds_special(body), param=given[0])
         )
     reply: dict[str, Any] = {"count": len(ids), "max_model_len": frontend.info.max_model_len, "tokens": ids}
     if body.return_token_strs:
         reply["token_strs"] = [frontend.tokenizer.token_text(token_id) for token_id in ids]
     if body.with_pieces:
-        reply["tokens"] = [{"id": token_id, "piece": _piece(frontend.tokenizer.token_bytes(token_id))} for token_id in ids]
+        reply["tokens"] = [
+            {"id": token_id, "piece": _piece(frontend.tokenizer.token_bytes(token_id))} for token_id in ids
+        ]
     await call.reply_json(reply)
 
 
