@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+
 class NativeError(RuntimeError):
     pass
 
@@ -269,6 +270,9 @@ class Plan:
         """
         Raise NativeError when an operation does not fit its buffers or weights.
         """
+
+    def arena_bytes(self, max_tokens: int) -> int:
+        """Bytes that steps of so many tokens write to."""
 
     def describe(self, weights: Weights) -> str:
         """One line per operation."""
