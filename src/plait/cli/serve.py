@@ -24,9 +24,11 @@ def serve(
 ) -> None:
     """Serve a model over HTTP, with OpenAI's interface."""
     from plait.cli.session import model_name, open_session, public_name, resolve_settings
+
+    # A wrong setting is told before the server's modules are loaded.
+    resolved = resolve_settings(config, settings, model)
     from plait.server import run_server
 
-    resolved = resolve_settings(config, settings, model)
     _say(f"plait: loading {model_name(resolved)}")
     for choice in resolved.choices:
         _say(f"  {choice.name}: {choice.value} ({choice.reason})")

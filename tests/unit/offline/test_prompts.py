@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from plait.frontend import TextDelta, TextLogprob, TopLogprob, Usage
 
 from plait.errors import InvalidRequestError
+from plait.frontend import TextDelta, TextLogprob, TopLogprob, Usage
 from plait.offline.outputs import empty_output, extend
 from plait.offline.prompts import split_chats, split_prompts, spread_sampling
 from plait.types import FinishReason, GenerateRequest, SamplingParams
