@@ -6,6 +6,7 @@ what a client can get. The prompts are random token ids and the prefix cache is 
 
 from __future__ import annotations
 
+import itertools
 import random
 import statistics
 import threading
@@ -173,4 +174,4 @@ def _decode(client: EngineClient, batch: int, context: int, max_tokens: int, see
 
 def mean_gap_s(times_ns: Sequence[int]) -> float:
     """Mean time between outputs, in seconds."""
-    return statistics.fmean(b - a for a, b in zip(times_ns, times_ns[1:], strict=False)) / 1e9
+    return statistics.fmean(b - a for a, b in itertools.pairwise(times_ns)) / 1e9
