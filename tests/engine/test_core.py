@@ -302,6 +302,10 @@ def test_a_crash_of_the_io_thread_ends_everything_loudly() -> None:
         assert running.wait().reasons == [FinishReason.ERROR]
         with pytest.raises(EngineDeadError):
             engine.core.submit(request(), Collector())
+        begin = time.monotonic()
+        engine.core.close()
+        assert time.monotonic() - begin < 5.0
+        assert not any(thread.is_alive() for thread in engine.core._threads)
 
 
 def test_close_aborts_what_runs_and_refuses_what_comes() -> None:
@@ -338,9 +342,9 @@ def test_an_idle_engine_sleeps() -> None:
     with FakeEngine() as engine:
         eventually(lambda: engine.core.metrics()["requests_live"] == 0)
         time.sleep(0.1)
-        waits = sum(bell.num_waits for bell in engine.bells)
-        time.sleep(0.5)
-        assert sum(bell.num_waits for bell in engine.bells) - waits <= 2
+        cpu_s = time.process_time()
+        time.sleep(1.0)
+        assert time.process_time() - cpu_s < 0.01
 
 
 def test_warm_up_runs_prefill_and_decode_and_is_not_counted() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from plait.client import EngineClient
 from plait.config import EngineConfig
 from plait.engine import start_engine
@@ -47,7 +48,9 @@ def run(client: EngineClient, requests: Sequence[GenerateRequest]) -> list[list[
         answer = answers[output.request_id][output.index]
         answer.token_ids += output.token_ids
         answer.logprobs += [(x.token_id, x.logprob, x.rank, x.top) for x in output.logprobs]
-        answer.prompt_logprobs += [None if x is None else (x.token_id, x.logprob) for x in output.prompt_logprobs]
+        answer.prompt_logprobs += [
+            None if x is None else (x.token_id, x.logprob) for x in output.prompt_logprobs
+        ]
         answer.num_cached_tokens = max(answer.num_cached_tokens, output.num_cached_tokens)
         if output.finish_reason is not None:
             assert answer.finish_reason is None
@@ -101,7 +104,11 @@ def make_requests(name: str) -> list[GenerateRequest]:
 
 
 def engine(path: Path, **settings: object) -> EngineClient:
-    values: dict[str, object] = {"max_model_len": 1024, "num_compute_threads": 2, "enable_prefix_cache": False}
+    values: dict[str, object] = {
+        "max_model_len": 1024,
+        "num_compute_threads": 2,
+        "enable_prefix_cache": False,
+    }
     return start_engine(path, EngineConfig.model_validate(values | settings))
 
 
@@ -171,7 +178,9 @@ def test_preempted_and_resumed(case) -> None:
         assert [answer[0].content() for answer in run(client, requests)] == alone
         # Long answers in parallel: their growth must run out of blocks.
         long = [
-            GenerateRequest(r.prompt_token_ids[:40], SamplingParams(temperature=0.0, max_tokens=120, ignore_eos=True))
+            GenerateRequest(
+                r.prompt_token_ids[:40], SamplingParams(temperature=0.0, max_tokens=120, ignore_eos=True)
+            )
             for r in requests[7:15]
         ]
         together = [answer[0].content() for answer in run(client, long)]

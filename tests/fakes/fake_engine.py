@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -18,8 +19,18 @@ VOCAB = 50
 EOS = (3,)
 
 
+def _native() -> Any:
+    return importlib.import_module("plait._native")
+
+
 class FakeEngine:
-    """The core and its parts, for tests that look inside."""
+    """The core and its parts, for tests that look inside.
+
+    ``kind``: "fake" for the fake doorbells, rings and KV manager, "native" for the real ones. The model is
+    always the fake one.
+    """
+
+    kind = "fake"
 
     def __init__(
         self,
@@ -37,7 +48,7 @@ class FakeEngine:
         self.info = EngineInfo(
             "fake", "fake", VOCAB, max_model_len, EOS, num_blocks, block_tokens, 1, "scalar"
         )
-        self.kv = FakeKvManager(num_blocks, block_tokens)
+        self.kv = self._new_kv(num_blocks, block_tokens)
         self.model = FakeModel(
             num_blocks,
             block_tokens,
@@ -45,16 +56,16 @@ class FakeEngine:
             max_slots=self.config.max_batch_size,
             max_tokens=self.config.max_batch_tokens,
         )
-        self.main_bell = FakeDoorbell()
-        self.bells: list[FakeDoorbell] = [self.main_bell]
+        self.bells: list[Any] = []
+        self.main_bell = self._new_bell()
         self.compute = FakeComputeThread(self.model, self.main_bell.ring, step_s=step_s, fail_step=fail_step)
         self.parts = EngineParts(
             executor=self.compute,
             kv=self.kv,
             main_bell=self.main_bell,
             new_bell=self._new_bell,
-            new_mpsc_ring=FakeRing,  # type: ignore[arg-type]
-            new_spsc_ring=FakeRing,  # type: ignore[arg-type]
+            new_mpsc_ring=FakeRing if self.kind == "fake" else _native().ObjectRing,
+            new_spsc_ring=FakeRing if self.kind == "fake" else _native().SpscObjectRing,
             new_step=FakeStepInput,
             new_slot_start=FakeSlotStart,
         )
@@ -62,8 +73,13 @@ class FakeEngine:
         if start:
             self.core.start()
 
-    def _new_bell(self) -> FakeDoorbell:
-        bell = FakeDoorbell()
+    def _new_kv(self, num_blocks: int, block_tokens: int) -> Any:
+        if self.kind == "fake":
+            return FakeKvManager(num_blocks, block_tokens)
+        return _native().KvManager(num_blocks, block_tokens, b"fake")
+
+    def _new_bell(self) -> Any:
+        bell = FakeDoorbell() if self.kind == "fake" else _native().Doorbell()
         self.bells.append(bell)
         return bell
 

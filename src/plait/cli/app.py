@@ -48,11 +48,9 @@ def build_app(wanted: str | None = None) -> typer.Typer:
         function = getattr(importlib.import_module(module), function_name)
         app.command(name)(_prepare(function, sections, name == wanted))
     if importlib.util.find_spec("plait.bench") is not None:
-        app.command(
-            "bench",
-            add_help_option=False,
-            context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
-        )(_bench)
+        from plait.cli.bench import bench_app
+
+        app.add_typer(bench_app, name="bench")
     return app
 
 
@@ -67,26 +65,18 @@ def _prepare(
 
 
 def _root(
-    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the whole traceback of an error.")] = False,
 ) -> None:
     if version:
         typer.echo(f"plait {__version__}")
-    elif context.invoked_subcommand is None:
-        typer.echo(context.get_help())
-
-
-def _bench(context: typer.Context) -> None:
-    """Measure: kernels, steps, servers."""
-    code = importlib.import_module("plait.bench").main(list(context.args))
-    raise typer.Exit(code or 0)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The ``plait`` program: always ends in SystemExit; 2 for wrong usage, 1 for other failures."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     rest, is_debug = _take_debug(given)
+    rest = rest or ["--help"]
     wanted = next((argument for argument in rest if not argument.startswith("-")), None)
     try:
         build_app(wanted)(args=rest, prog_name="plait")

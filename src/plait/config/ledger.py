@@ -37,9 +37,9 @@ class MemoryLedger:
         """
         self.entries[name] = self.entries.get(name, 0) + num_bytes
         if self.remaining_bytes < 0:
+            excess, budget = format_bytes(-self.remaining_bytes), format_bytes(self.budget_bytes)
             raise ConfigError(
-                f"{name} does not fit into memory: {self.describe()} is "
-                f"{format_bytes(-self.remaining_bytes)} more than the budget of {format_bytes(self.budget_bytes)}"
+                f"{name} does not fit into memory: {self.describe()} is {excess} more than {budget}"
             )
 
     def describe(self) -> str:

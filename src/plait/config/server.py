@@ -20,11 +20,15 @@ class ServerConfig(BaseModel):
         "/health/ready and /health/progress, so that probes are answered however busy the server is.",
     )
     served_model_name: str | None = Field(
-        None, min_length=1, description="Name of the model for clients; by default the name of the loaded model."
+        None,
+        min_length=1,
+        description="Name of the model for clients; by default the name of the loaded model.",
     )
     max_body_bytes: int = Field(8 << 20, ge=1024, description="Larger request bodies are refused with 413.")
     max_prompts: int = Field(256, ge=1, description="Most prompts in one completions request.")
-    body_timeout_s: float = Field(30.0, gt=0, description="A request body that takes longer is refused with 408.")
+    body_timeout_s: float = Field(
+        30.0, gt=0, description="A request body that takes longer is refused with 408."
+    )
     send_timeout_s: float = Field(
         60.0, gt=0, description="A client that reads nothing of its reply for this long is given up."
     )

@@ -9,6 +9,7 @@ compute is native and never holds the GIL.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import itertools
 import logging
@@ -100,6 +101,8 @@ class EngineCore:
             EngineDeadError: the warm-up failed.
         """
         sys.setswitchinterval(SWITCH_INTERVAL_S)
+        # A daemon thread that wakes from a native wait while the interpreter ends would abort the process.
+        atexit.register(self.close)
         for thread in self._threads:
             thread.start()
         self._warm_up()
@@ -201,6 +204,7 @@ class EngineCore:
             "steps_total": gauges.steps_total,
             "failed_steps_total": gauges.failed_steps_total,
             "step_seconds_total": gauges.step_seconds_total,
+            "forward_seconds_total": gauges.forward_seconds_total,
         }
 
     def close(self) -> None:
@@ -209,6 +213,7 @@ class EngineCore:
             is_first = not self._is_closing
             self._is_closing = True
         if is_first:
+            atexit.unregister(self.close)
             while not self._submissions.try_push(Stop()) and self._dead_because is None:
                 time.sleep(0.001)
         deadline = time.monotonic() + _CLOSE_TIMEOUT_S
@@ -303,6 +308,8 @@ class EngineCore:
         except BaseException as caught:
             _log.exception("the I/O thread of the engine died")
             self._die(f"the engine's I/O thread died: {caught!r}")
+            self._main.is_io_dead = True
+            self._io.stop_main()
 
     def _die(self, reason: str) -> None:
         """Nothing more will be served: tell everyone who waits."""

@@ -6,9 +6,10 @@ Runs on its own thread. Knows: callbacks. Must not know: scheduling, the compute
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
 
-from plait.engine.mail import Abort, LiveRequest, MainEnded
+from plait.engine.mail import Abort, LiveRequest, MainEnded, Stop
 from plait.engine.parts import Bell, Ring
 from plait.types import FinishReason, TokenOutput
 
@@ -48,6 +49,11 @@ class IoLoop:
                 self.end_live(reason, ended.error)
                 return ended.error
             self._bell.wait(seen, _RETRY_S if self._backlog else HEARTBEAT_S)
+
+    def stop_main(self) -> None:
+        """When this thread dies: let main go, too."""
+        while not self._to_main.try_push(Stop()):
+            time.sleep(_RETRY_S)
 
     def end_live(self, reason: FinishReason, error: str | None) -> None:
         """Give every live request its last outputs."""

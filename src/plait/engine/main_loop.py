@@ -35,6 +35,8 @@ class LoopGauges:
     steps_total: int = 0
     failed_steps_total: int = 0
     step_seconds_total: float = 0.0
+    forward_seconds_total: float = 0.0
+    """Of step_seconds_total: the fused operations, without sampling."""
     num_steps_in_flight: int = 0
     num_free_blocks: int = 0
     last_progress_at: float = 0.0
@@ -56,6 +58,7 @@ class _FailedStep:
     scores: list[tuple[float, int, list[tuple[int, float]]]] = field(default_factory=list)
     begin_ns: int = 0
     end_ns: int = 0
+    forward_ns: int = 0
 
 
 class MainLoop:
@@ -70,6 +73,8 @@ class MainLoop:
         self._in_flight: deque[StepPlan] = deque()
         self._outbox: deque[object] = deque()
         self._is_stopping = False
+        self.is_io_dead = False
+        """Set by the I/O thread when it dies: nobody takes outputs any more."""
         self.gauges = LoopGauges(num_free_blocks=parts.kv.num_free_blocks)
 
     def run(self) -> None:
@@ -91,7 +96,7 @@ class MainLoop:
         """The last words of this thread: hand over what is left, stop the compute thread."""
         self._outbox.append(MainEnded(error))
         self._push_outbox()
-        while self._outbox:
+        while self._outbox and not self.is_io_dead:
             time.sleep(_RETRY_S)
             self._push_outbox()
         self._parts.executor.stop()
@@ -113,6 +118,7 @@ class MainLoop:
             self._finish(plan, result)
             gauges.steps_total += 1
             gauges.step_seconds_total += (result.end_ns - result.begin_ns) * 1e-9
+            gauges.forward_seconds_total += result.forward_ns * 1e-9
             gauges.last_progress_at = time.monotonic()
         gauges.num_steps_in_flight = len(self._in_flight)
 

@@ -50,14 +50,20 @@ class BytePairModel:
 
     def encode(self, text: str) -> list[int]:
         """Ids of ``text``, which holds no special tokens."""
-        if self._cut is None:
-            ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
-        else:
-            pieces = self._tokenizer.encode_batch(list(self._cut(text)), add_special_tokens=False)
-            ids = [token_id for piece in pieces for token_id in piece.ids]
+        cut = self._cut
+        pieces = text if cut is None else list(cut(text))
+        ids: list[int] = self._tokenizer.encode(
+            pieces, is_pretokenized=cut is not None, add_special_tokens=False
+        ).ids
         if self._has_dropped_ids:
             ids = [token_id for token_id in ids if token_id < self._size]
         return ids
+
+    def words(self, text: str) -> list[str]:
+        """How ``text`` is cut before merging; bytes are written as in the vocabulary."""
+        splitter = self._tokenizer.pre_tokenizer
+        pieces = [text] if self._cut is None else self._cut(text)
+        return [word for piece in pieces for word, _ in splitter.pre_tokenize_str(piece)]
 
 
 def _read_merges(merges: list[str], ids: Mapping[str, int]) -> list[tuple[str, str]]:

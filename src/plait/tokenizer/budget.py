@@ -19,7 +19,7 @@ class BudgetError(Exception):
 
 
 class Budget:
-    def __init__(self, input_chars: int, max_render_s: float = MAX_RENDER_S) -> None:
+    def __init__(self, input_chars: int, max_render_s: float) -> None:
         self._deadline = time.thread_time() + max_render_s
         self._max_text = MAX_TEXT_CHARS + 4 * input_chars
         self._left = MAX_TOTAL_CHARS + 64 * input_chars

@@ -16,7 +16,7 @@ from jinja2 import Template
 from jinja2.exceptions import SecurityError, TemplateError, TemplateSyntaxError
 
 from plait.errors import InvalidRequestError
-from plait.tokenizer.budget import Budget, BudgetError
+from plait.tokenizer.budget import MAX_RENDER_S, Budget, BudgetError
 from plait.tokenizer.provenance import TemplateText, joined, pieces_of, trusted
 from plait.tokenizer.sandbox import TemplateEnvironment
 from plait.tokenizer.tokenizer import Span
@@ -36,8 +36,11 @@ class _RefusalError(TemplateError):
 class ChatTemplate:
     """A compiled template. One that does not compile refuses every chat; the model stays usable without."""
 
-    def __init__(self, source: str, *, bos_token: str, eos_token: str) -> None:
+    def __init__(
+        self, source: str, *, bos_token: str, eos_token: str, max_render_s: float = MAX_RENDER_S
+    ) -> None:
         self.source = source
+        self._max_render_s = max_render_s
         self.compile_error = ""
         """Why the template can not be used; empty when it can."""
         self._tokens = {"bos_token": trusted(bos_token), "eos_token": trusted(eos_token)}
@@ -114,7 +117,7 @@ class ChatTemplate:
             raise InvalidRequestError(message, param="messages", code="chat_template_error") from error
 
     def _render(self, template: Template, variables: dict[str, Any]) -> list[Span]:
-        budget = Budget(_size(variables))
+        budget = Budget(_size(variables), self._max_render_s)
         self._environment.budget = budget
         written = []
         size = 0

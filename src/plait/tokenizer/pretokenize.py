@@ -103,6 +103,25 @@ _BAILING = PreTokenizer(
 )
 _COMMAND_A = PreTokenizer((_O200K,), cut=_digits_from_the_right(is_whole_word=True))
 
+_JAIS2 = rf"{_APOSTROPHE}|{_WORD}|\p{{N}}{{1,3}}|{_SYMBOLS}|\s*[\r\n]+|" + "".join(
+    rf"\s{{{width}}}(?!\S)|" for width in ("512", "256", "128", "64", "32", "16", "8", "4", "1,2")
+)
+_HAN = r"&&[^\p{Han}]]"
+_KIMI = _CASED(upper=_UPPER[:-1] + _HAN, lower=_LOWER[:-1] + _HAN, tail=_APOSTROPHE + "?")
+_YOUTU_SCRIPTS = (
+    "[\uac00-\ud7a3\u3131-\u318e]+|[\uff01\u2026\u201c\u201d\u2018\u2019\u2014\uff1a\uff1b\uff0c\u3001-\u303f\ufe30-\ufe4f]+"
+    "|[\u3105-\u312f]+|" + _CJK_KANA
+)
+_YOUTU = rf"{_O200K_TAIL}|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_SPACES}"
+_EXAONE_MOE = (
+    _APOSTROPHE + r"|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+"
+)
+_SPARK = (
+    _ASCII_PUNCTUATION
+    + r"[A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+|[\r\n]|\s+(?!\S)|\s+"
+)
+
 _FAMILIES: tuple[tuple[str, PreTokenizer], ...] = (
     ("default", DEFAULT),
     (
@@ -164,6 +183,12 @@ _FAMILIES: tuple[tuple[str, PreTokenizer], ...] = (
     ("tekken", PreTokenizer((_TEKKEN,), ignores_merges=True, adds_bos=True)),
     ("tiny_aya cohere2moe", _COMMAND_A),
     ("superbpe", PreTokenizer((), cut=_digits_from_the_right(is_whole_word=False))),
+    ("kimi-k2", PreTokenizer((r"\p{Han}+", rf"{_KIMI}|\p{{N}}{{1,3}}|{_SYMBOLS}|{_SPACES}"))),
+    ("youtu", PreTokenizer((_YOUTU_SCRIPTS, _YOUTU), ignores_merges=True)),
+    ("exaone-moe", PreTokenizer((_EXAONE_MOE,))),
+    ("spark2_5", PreTokenizer((r"\p{N}{1,3}", _CJK_KANA, _SPARK, r"\p{N}"))),
+    ("jais-2", PreTokenizer((_JAIS2 + r"\s",))),
+    ("granite-embed-multi-97m", PreTokenizer((_O200K,), ignores_merges=True)),
     ("poro-chat bloom gpt3-finnish", _BLOOM_FAMILY),
     ("viking", PreTokenizer((_BLOOM, r"\p{N}"))),
     (

@@ -141,7 +141,6 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
     """One per template; ``use`` gives the calling thread its budget."""
 
     code_generator_class = _Code
-    concat = staticmethod(joined)
     intercepted_binops = frozenset(["+", "-", "*", "/", "//", "%", "**"])
 
     def __init__(self) -> None:
@@ -212,6 +211,12 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         """``~``, and the work of ``join``."""
         texts = [self.to_text(value) for value in values]
         self.budget.tick()
+        self.budget.charge(sum(map(len, texts)))
+        return joined(texts)
+
+    def concat(self, parts: Iterable[str]) -> str:
+        """What a macro or a block wrote."""
+        texts = list(parts)
         self.budget.charge(sum(map(len, texts)))
         return joined(texts)
 

@@ -53,6 +53,7 @@ class Tokenizer:
         self._specials = SpecialTokens(vocabulary)
         self._is_byte_level = is_byte_level
         self._bytes: dict[int, bytes] = {}
+        self._max_token_chars = max(map(len, vocabulary.tokens))
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, object]) -> Tokenizer:
@@ -97,6 +98,10 @@ class Tokenizer:
                     trusted.append((position, end))
             position = end
         return self._encode("".join(texts), trusted, add_special)
+
+    def min_num_tokens(self, text: str) -> int:
+        """A lower bound of ``len(encode(text))`` without encoding: refuses hopelessly long prompts cheaply."""
+        return 0 if self._vocabulary.strip_after_ids else len(text) // self._max_token_chars
 
     def decode(self, ids: Iterable[int], *, skip_special_tokens: bool = True) -> str:
         """Text of ``ids``; bytes that are not UTF-8 become U+FFFD."""

@@ -1,0 +1,159 @@
+"""Reads a request body and turns it into a checked struct. Every fault is an HttpError that names the field."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, NoReturn, TypeVar
+
+import msgspec
+
+from plait.server.errors import ClientGoneError, HttpError
+
+S = TypeVar("S", bound=msgspec.Struct)
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
+SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
+ERROR_PATH = re.compile(r" - at (?:the key in )?`\$(.*)`$", re.DOTALL)
+SAFE_NAME = re.compile(r"[\w.\[\]-]{1,64}")
+
+
+async def read_body(
+    receive: Receive, headers: list[tuple[bytes, bytes]], *, max_bytes: int, timeout_s: float
+) -> bytes:
+    """The whole body.
+
+    Raises:
+        HttpError: 413 larger than max_bytes, 408 slower than timeout_s.
+        ClientGoneError: the connection closed first.
+    """
+    for name, value in headers:
+        if name == b"content-length" and value.isdigit() and int(value[:19]) > max_bytes:
+            raise _too_large(max_bytes)
+    chunks = []
+    num_bytes = 0
+    try:
+        async with asyncio.timeout(timeout_s):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientGoneError
+                chunk = message.get("body", b"")
+                num_bytes += len(chunk)
+                if num_bytes > max_bytes:
+                    raise _too_large(max_bytes)
+                chunks.append(chunk)
+                if not message.get("more_body", False):
+                    return b"".join(chunks)
+    except TimeoutError:
+        raise HttpError(408, f"The request body did not arrive within {timeout_s:g} s.") from None
+
+
+def _too_large(max_bytes: int) -> HttpError:
+    return HttpError(413, f"The request body is larger than {max_bytes} bytes.", code="body_too_large")
+
+
+def decode_json(body: bytes) -> Any:
+    """Strict JSON: UTF-8, no NaN or Infinity, no duplicate names, no lone surrogates, bounded depth."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError as error:
+        raise _bad_json(f"it is not valid UTF-8 at byte {error.start}") from None
+    try:
+        value = json.loads(text, object_pairs_hook=_unique_names, parse_constant=_refuse_constant)
+        if SURROGATE_ESCAPE.search(body):
+            _refuse_surrogates(value, "")
+    except json.JSONDecodeError as error:
+        raise _bad_json(f"{error.msg} at line {error.lineno} column {error.colno}") from None
+    except RecursionError:
+        raise _bad_json("it is nested too deeply") from None
+    except ValueError:
+        raise _bad_json("it holds a number with too many digits") from None
+    return value
+
+
+def _bad_json(reason: str, param: str | None = None) -> HttpError:
+    return HttpError(
+        400, f"The request body is not acceptable JSON: {reason}.", param=param, code="invalid_json"
+    )
+
+
+def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise _bad_json(f"the name {_quote(name)} stands twice in one object", _param(name))
+            seen.add(name)
+    return fields
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise _bad_json(f"{name} is not a JSON number")
+
+
+def _refuse_surrogates(value: Any, path: str) -> None:
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise _bad_json("a string holds half of a surrogate pair", path or None) from None
+    elif isinstance(value, list):
+        for idx, item in enumerate(value):
+            _refuse_surrogates(item, f"{path}[{idx}]")
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            _refuse_surrogates(name, path)
+            _refuse_surrogates(item, f"{path}.{name}".removeprefix("."))
+
+
+def convert(value: Any, kind: type[S], *, allow_unknown: bool) -> S:
+    """A struct of ``kind``, strictly: no bool for int, no string for number, no unknown fields."""
+    if not isinstance(value, dict):
+        raise HttpError(400, "The request body must be a JSON object.")
+    if not allow_unknown:
+        refuse_unknown(value, kind.__struct_fields__, "")
+    try:
+        return msgspec.convert(value, kind, strict=True)
+    except msgspec.ValidationError as error:
+        text = str(error)
+        match = ERROR_PATH.search(text)
+        param = _clean_path(match[1]) if match else None
+        reason = text[: match.start()] if match else text
+        missing = re.search(r"required field `(\w+)`", reason)
+        if missing:
+            param = f"{param}.{missing[1]}" if param else missing[1]
+        where = f"{param}: " if param else ""
+        reason = reason.replace(" | null", "").replace("`", "'")
+        raise HttpError(400, f"{where}{reason}.", param=param, code="invalid_type") from None
+    except RecursionError:
+        raise _bad_json("it is nested too deeply") from None
+
+
+def refuse_unknown(fields: dict[str, Any], known: tuple[str, ...], path: str) -> None:
+    for name in fields:
+        if name not in known:
+            where = f" in {path}" if path else ""
+            raise HttpError(
+                400,
+                f"Unknown field {_quote(name)}{where}.",
+                param=_param(f"{path}.{name}".removeprefix(".")),
+                code="unknown_field",
+            )
+
+
+def _clean_path(path: str) -> str | None:
+    return path.removeprefix(".").replace("[...]", "") or None
+
+
+def _quote(name: str) -> str:
+    """A client's name for a message, cut and without control characters."""
+    short = name if len(name) <= 64 else name[:61] + "..."
+    return json.dumps(short)
+
+
+def _param(name: str) -> str | None:
+    return name if SAFE_NAME.fullmatch(name) else None
