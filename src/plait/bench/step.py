@@ -170,22 +170,24 @@ def measure_steps(
 
 def check_fits(info: EngineInfo, settings: StepSettings) -> None:
     """Raises ConfigError when a sequence is longer than the model allows, or a batch larger than the KV cache."""
-    longest = max(settings.prompts) + 1
-    for context in settings.contexts:
-        for batch in settings.batches:
-            length = context + settings.max_tokens(batch, context)
-            longest = max(longest, length)
-            num_blocks = batch * -(-length // info.block_tokens)
-            if num_blocks > info.num_kv_blocks:
-                raise ConfigError(
-                    f"bench step: {batch} sequences of {length} tokens need {num_blocks} KV blocks, the engine has "
-                    f"{info.num_kv_blocks}; use smaller batches or contexts"
-                )
+    needs = [
+        (batch, context + settings.max_tokens(batch, context))
+        for context in settings.contexts
+        for batch in settings.batches
+    ]
+    longest = max(max(settings.prompts) + 1, *(length for _, length in needs))
     if longest > info.max_model_len:
         raise ConfigError(
             f"bench step: sequences of {longest} tokens do not fit the model's {info.max_model_len}; "
             "use shorter prompts or contexts"
         )
+    for batch, length in needs:
+        num_blocks = batch * -(-length // info.block_tokens)
+        if num_blocks > info.num_kv_blocks:
+            raise ConfigError(
+                f"bench step: {batch} sequences of {length} tokens need {num_blocks} KV blocks, the engine has "
+                f"{info.num_kv_blocks}; use smaller batches or contexts"
+            )
 
 
 def _median(runs: list[Measurement]) -> Measurement:

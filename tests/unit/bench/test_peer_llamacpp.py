@@ -12,7 +12,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "benchmarks"))
 
 import peer_llamacpp as peer
-from peer_llamacpp import BenchmarkError, Round, Settings, Work
+import peer_llamacpp_build as build
+from peer_llamacpp import Round, Settings, Work
+from peer_llamacpp_build import BenchmarkError
 
 # What build 11434 wrote in tiny runs (on a busy machine: the numbers say nothing about its speed).
 SAMPLES = Path(__file__).parent / "samples"
@@ -160,12 +162,34 @@ def test_the_ratio_is_taken_within_rounds() -> None:
 
 def test_the_result_is_json() -> None:
     rounds = [peer.run_round(0, Path("/p"), SETTINGS, FakeRun())]
-    result = peer.to_json(rounds, peer.compare(rounds, SETTINGS.works()), SETTINGS, 0.25)
+    result = peer.to_json(rounds, [0.05], peer.compare(rounds, SETTINGS.works()), SETTINGS)
     again = json.loads(json.dumps(result))
     assert again["machine"] == {"cpu": "x"}
     assert again["settings"]["model"] == "m.gguf"
     assert again["rows"][3]["tool"] == "llama-batched-bench"
     assert len(again["rounds"][0]["peer"]) == 4
+    assert again["rounds"][0]["other_work_cpus"] == 0.05
+    assert again["is_trusted"]
+
+
+def test_a_result_of_a_busy_machine_says_so() -> None:
+    rounds = [peer.run_round(0, Path("/p"), SETTINGS, FakeRun()) for _ in range(2)]
+    assert not peer.to_json(rounds, [0.0, 1.5], peer.compare(rounds, SETTINGS.works()), SETTINGS)[
+        "is_trusted"
+    ]
+
+
+def test_busy_ticks_are_all_but_idle_and_of_our_cpus() -> None:
+    stat = "cpu  9 9 9 9 9 9 9 9 0 0\ncpu0 1 2 4 99 99 8 16 32 0 0\ncpu1 1 0 0 5 0 0 0 0 0 0\ncpu10 7 0 0 0 0 0 0 0"
+    assert peer.busy_ticks(stat, {0}) == 1 + 2 + 4 + 8 + 16 + 32
+    assert peer.busy_ticks(stat, {0, 1}) == 64
+
+
+def test_other_work_leaves_out_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All work, and our share of it, in seconds: 10 s pass, 14 are worked, 11 of them by us."""
+    moments = iter([(100.0, 50.0, 5.0), (110.0, 64.0, 16.0)])
+    monkeypatch.setattr(peer.OtherWork, "_now", staticmethod(lambda: next(moments)))
+    assert peer.OtherWork().num_cpus() == pytest.approx(0.3)
 
 
 def test_a_missing_measurement_is_an_error() -> None:
@@ -208,12 +232,22 @@ def test_a_missing_build_tool_is_an_error(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     with pytest.raises(BenchmarkError, match="cmake is needed to build the peer"):
-        peer.build_peer(tmp_path / "peer")
+        build.build_peer(tmp_path / "peer")
 
 
 def test_a_failing_build_names_its_log(tmp_path: Path) -> None:
     with pytest.raises(BenchmarkError, match=r"build\.log.*out of memory"):
-        peer._run_logged([sys.executable, "-c", "import sys; sys.exit('out of memory')"], tmp_path)
+        build._run_logged([sys.executable, "-c", "import sys; sys.exit('out of memory')"], tmp_path)
+
+
+def test_defaults_of_the_command_line(tmp_path: Path) -> None:
+    model = tmp_path / "m.gguf"
+    model.write_bytes(b"")
+    settings = peer.make_settings(peer.parse_arguments([str(model), "--threads", "3"]))
+    assert settings == Settings(model, 3)
+    assert (settings.rounds, settings.prompt, settings.context, settings.batches) == (5, 512, 128, (1, 8, 32))
+    command = peer.batched_bench_command(Path("/p"), settings)
+    assert command[command.index("-c") + 1] == str(32 * (128 + 64))
 
 
 @pytest.mark.parametrize("arguments", [["--rounds", "0"], ["--batches", "1,x"], ["--threads", "-1"]])
