@@ -32,7 +32,7 @@ def start_native_engine(model_path: Path, config: EngineConfig) -> InProcessClie
     except OSError as error:
         raise ModelFileError(f"{model_path}: {error.strerror}") from None
     model = load_model(model_path, num_threads=num_threads, block_tokens=config.block_tokens)
-    memory = plan_memory(ledger, _sizes_of(model), config)
+    memory = plan_memory(ledger, _sizes_of(model, config), config)
     info = _info_of(model, memory, config, num_threads)
     parts = _native_parts(model, info, config, machine)
     core = EngineCore(parts, info, config, constant_metrics=memory.metrics())
@@ -55,16 +55,13 @@ def start_native_engine(model_path: Path, config: EngineConfig) -> InProcessClie
     return InProcessClient(core)
 
 
-def _sizes_of(model: LoadedModel) -> ModelSizes:
-    shape = model.hyperparameters.shape
+def _sizes_of(model: LoadedModel, config: EngineConfig) -> ModelSizes:
     return ModelSizes(
         weight_bytes=model.weights.used_bytes,
         kv_block_bytes=model.kv_layout.block_bytes,
         context_length=model.hyperparameters.context_length,
-        hidden=shape.hidden,
-        ffn=shape.ffn,
-        attention_columns=(shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim,
-        vocab=shape.vocab,
+        arena_bytes=model.arena_bytes(config.max_batch_tokens),
+        vocab=model.hyperparameters.shape.vocab,
     )
 
 
