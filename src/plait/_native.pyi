@@ -76,7 +76,7 @@ class ObjectRing:
     def try_pop(self, default: object | None = None) -> object:
         """Take the oldest object, or return `default` when the ring is empty."""
 
-    def pop_all(self, max: int | None = None) -> list:
+    def pop_all(self, max: int | None = None) -> list[object]:
         """
         Take what is there, oldest first: at most `max` objects, and at most one ring full.
         """
@@ -108,7 +108,7 @@ class SpscObjectRing:
     def try_pop(self, default: object | None = None) -> object:
         """Take the oldest object, or return `default` when the ring is empty."""
 
-    def pop_all(self, max: int | None = None) -> list:
+    def pop_all(self, max: int | None = None) -> list[object]:
         """
         Take what is there, oldest first: at most `max` objects, and at most one ring full.
         """
@@ -186,7 +186,7 @@ class KvManager:
     def block_version(self, block: int) -> int:
         """Raised by every write grant. Any thread."""
 
-    def counters(self) -> dict:
+    def counters(self) -> dict[str, int]:
         """Totals since construction, by name."""
 
     def check_consistency(self) -> None:
