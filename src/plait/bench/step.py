@@ -198,19 +198,30 @@ def _median(runs: list[Measurement]) -> Measurement:
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
-    """What the clock and the engine's count of forward time said at once."""
+    """What the clock and the engine's counters said at once."""
 
     ns: int
+    num_steps: float
     forward_s: float
 
     @classmethod
     def now(cls, client: EngineClient, clock: Clock) -> _Moment:
-        return cls(clock(), client.metrics()["forward_seconds_total"])
+        ns, metrics = clock(), client.metrics()
+        return cls(ns, metrics["steps_total"], metrics["forward_seconds_total"])
 
-    def share_outside_until(self, end: _Moment) -> float:
-        # The two are read one after the other: the sum may be off by a hair, so it is kept within 0 and 1.
-        share = 1 - (end.forward_s - self.forward_s) / ((end.ns - self.ns) / 1e9)
-        return min(max(share, 0.0), 1.0)
+
+def _share_outside(begin: _Moment, end: _Moment, num_steps: float | None = None) -> float:
+    """Share of the time between the moments in which no forward pass ran.
+
+    ``num_steps`` is how many steps' outputs fell between them, when known: the counters may already hold a step
+    whose outputs are still on their way, so only their mean forward time of a step is used then.
+    """
+    counted = end.num_steps - begin.num_steps
+    forward_s = end.forward_s - begin.forward_s
+    if num_steps is not None:
+        forward_s *= num_steps / max(counted, 1)
+    # Steps differ a little in length, so that the result may miss its bounds by a hair.
+    return min(max(1 - forward_s / ((end.ns - begin.ns) / 1e9), 0.0), 1.0)
 
 
 class _Meter:
@@ -229,6 +240,8 @@ class _Meter:
         self.end: _Moment | None = None
         self.num_tokens = 0
         """Of all sequences, within the window."""
+        self.num_steps = 0
+        """Within the window: each gave one token to the sequence that began last."""
         self.error: str | None = None
         self.is_measured = threading.Event()
         """The window is closed, or never will be."""
@@ -253,6 +266,7 @@ class _Meter:
             self._last_target = self._counts[request_id] + self._num_timed_tokens
         if request_id == self._last_id and self._counts[request_id] >= self._last_target:
             self.end = _Moment.now(self._client, self._clock)
+            self.num_steps = self._counts[request_id] - self._last_target + self._num_timed_tokens
             self.is_measured.set()
 
     def _finish(self, output: TokenOutput) -> None:
@@ -303,7 +317,8 @@ def _wait(client: EngineClient, event: threading.Event) -> None:
 def _measure_prefill(client: EngineClient, clock: Clock, length: int, seed: int) -> Measurement:
     meter, begin = _run(client, clock, batch=1, context=length, max_tokens=1, num_timed=0, seed=seed)
     assert meter.end is not None
-    return _measurement("prefill", 1, length, length, begin, meter.end)
+    share = _share_outside(begin, meter.end)
+    return _measurement("prefill", (1, length), length, (begin, meter.end), share)
 
 
 def _measure_decode(
@@ -313,19 +328,13 @@ def _measure_decode(
     meter, _ = _run(client, clock, batch, context, max_tokens, settings.decode_tokens, seed)
     assert meter.begin is not None
     assert meter.end is not None
-    return _measurement("decode", batch, context, meter.num_tokens, meter.begin, meter.end)
+    share = _share_outside(meter.begin, meter.end, meter.num_steps)
+    return _measurement("decode", (batch, context), meter.num_tokens, (meter.begin, meter.end), share)
 
 
 def _measurement(
-    kind: str, batch: int, context: int, tokens: int, begin: _Moment, end: _Moment
+    kind: str, shape: tuple[int, int], tokens: int, window: tuple[_Moment, _Moment], outside_share: float
 ) -> Measurement:
-    seconds = (end.ns - begin.ns) / 1e9
-    return Measurement(
-        kind=kind,
-        batch=batch,
-        context=context,
-        tokens=tokens,
-        seconds=seconds,
-        tokens_per_s=tokens / seconds,
-        outside_share=begin.share_outside_until(end),
-    )
+    batch, context = shape
+    seconds = (window[1].ns - window[0].ns) / 1e9
+    return Measurement(kind, batch, context, tokens, seconds, tokens / seconds, outside_share)

@@ -38,6 +38,16 @@ def test_speeds_are_exact() -> None:
         assert row.runs_tokens_per_s == pytest.approx((row.tokens_per_s,) * 2)
 
 
+def test_a_step_on_its_way_does_not_count() -> None:
+    """The engine may have counted the next step already when the outputs that end the window arrive."""
+    client = TimedClient()
+    client.steps_ahead = lambda call: 1 if call % 3 == 0 else 0  # calls: submission, begin, end
+    settings = StepSettings(batches=(2,), contexts=(8,), prompts=(8,), decode_tokens=4, repeats=1)
+    _, decode = measure_steps(client, settings, client.clock)
+    assert client.num_metrics_calls == 4 * 3
+    assert decode.outside_share == pytest.approx(OUTSIDE_NS / (FORWARD_NS + OUTSIDE_NS))
+
+
 def test_what_is_left_after_the_window_is_aborted() -> None:
     client = TimedClient()
     measure_steps(client, SMALL, client.clock)
