@@ -38,7 +38,7 @@ def serve(
         if server.served_model_name is None:
             server = server.model_copy(update={"served_model_name": public_name(model_name(resolved))})
         print_plan(resolved, frontend, time.monotonic() - begin)
-        run_server(frontend, server)
+        run_server(frontend, server, on_ready=lambda url: _say(f"plait: ready on {url}"))
 
 
 def print_plan(resolved: ResolvedConfig, frontend: Frontend, load_s: float) -> None:
@@ -48,8 +48,6 @@ def print_plan(resolved: ResolvedConfig, frontend: Frontend, load_s: float) -> N
 
     info = frontend.info
     isa, isa_reason = choose_isa()
-    server = resolved.config.server
-    host = f"[{server.host}]" if ":" in server.host else server.host
     cores = ",".join(str(cpu) for cpu in resolved.cpus)
     _say(f"  model: {info.model_name} ({info.architecture}), ready after {load_s:.1f} s")
     _say(f"  compute: {info.num_compute_threads} threads on cores {cores}, kernels {isa} ({isa_reason})")
@@ -65,8 +63,6 @@ def print_plan(resolved: ResolvedConfig, frontend: Frontend, load_s: float) -> N
         parts = " + ".join(f"{name} {format_bytes(value)}" for name, value in memory.items())
         total = format_bytes(sum(memory.values()))
         _say(f"  memory: {parts} = {total} of {format_bytes(resolved.memory_bytes)}")
-    if server.port:
-        _say(f"  listening on http://{host}:{server.port}")
 
 
 def _say(line: str) -> None:

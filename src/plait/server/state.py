@@ -9,12 +9,16 @@ import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from plait.config.server import ServerConfig
 from plait.errors import ShuttingDownError
 from plait.frontend import Frontend, Generation
 from plait.metrics import Counter, Gauge, Histogram, MetricsPage
 from plait.types import Health
+
+# The event loop runs once a second when nothing else happens.
+STUCK_AFTER_S = 10.0
 
 
 class ServerMetrics:
@@ -53,6 +57,7 @@ class ServerState:
         self.metrics = ServerMetrics(frontend)
         self.is_draining = False
         self.refuses_work = False
+        self.is_stopping_now = False
         self.num_active = 0
         self.heartbeat = time.monotonic()
         """When the event loop last ran; written by the loop once a second, read by the health thread."""
@@ -104,8 +109,13 @@ class ServerState:
             generation.abort()
 
     def health(self) -> Health:
-        """The engine's health, and not ready while draining."""
+        """The engine's health, not ready while draining, no progress while the event loop is stuck. Any thread."""
         health = self.frontend.client.health()
+        stuck_s = time.monotonic() - self.heartbeat
+        if stuck_s > STUCK_AFTER_S:
+            return replace(
+                health, is_progressing=False, detail=f"the event loop has not run for {stuck_s:.0f} s"
+            )
         if self.is_draining and health.is_ready:
-            return Health(health.is_alive, False, health.is_progressing, "draining")
+            return replace(health, is_ready=False, detail="draining")
         return health

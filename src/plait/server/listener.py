@@ -1,0 +1,118 @@
+"""What plait changes in uvicorn: no ticking while idle, no signal handlers, deadlines for slow connections."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import time
+from collections.abc import Generator
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from plait.config.server import ServerConfig
+from plait.errors import ConfigError
+from plait.server.state import ServerState
+
+HEARTBEAT_S = 1.0
+BACKLOG = 2048
+LEAVE_TIMEOUT_S = 2
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket; port 0 takes a free one.
+
+    Raises:
+        ConfigError: the address cannot be had.
+    """
+    try:
+        infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, address = infos[0]
+        return socket.create_server(address[:2], family=family, backlog=BACKLOG)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ConfigError(f"cannot listen on {host} port {port}: {reason}") from None
+
+
+def url_of(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class Connection(HttpToolsProtocol):
+    """Closes connections that send no request head in time; lets a handler cut one that does not read."""
+
+    head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        extensions: dict[Any, Any] = {"plait.cut": self.transport.abort}
+        self.scope["extensions"] = extensions
+        self._expect_head()
+
+    def on_headers_complete(self) -> None:
+        self._stop_timer()
+        super().on_headers_complete()
+
+    def _expect_head(self) -> None:
+        self._stop_timer()
+        self.head_timer = self.loop.call_later(self.timeout_keep_alive, self.transport.close)
+
+    def _stop_timer(self) -> None:
+        if self.head_timer is not None:
+            self.head_timer.cancel()
+            self.head_timer = None
+
+
+class UvicornServer(uvicorn.Server):
+    """Serves ``app`` on the running loop until ``leave``; wakes once a second while nothing happens."""
+
+    def __init__(self, app: Starlette, state: ServerState, config: ServerConfig) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http=Connection,
+                ws="none",
+                lifespan="off",
+                interface="asgi3",
+                loop="none",
+                log_config=None,
+                log_level="error",
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+                timeout_keep_alive=config.keep_alive_s,
+                timeout_graceful_shutdown=LEAVE_TIMEOUT_S,
+                backlog=BACKLOG,
+            )
+        )
+        self._state = state
+        self._is_leaving = asyncio.Event()
+
+    def leave(self) -> None:
+        """Stop listening, close what is idle, give open replies a moment. Call on the loop."""
+        self.should_exit = True
+        self._is_leaving.set()
+
+    async def main_loop(self) -> None:
+        # uvicorn's own loop wakes ten times a second.
+        while not await self.on_tick(0):
+            self._state.heartbeat = time.monotonic()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(HEARTBEAT_S):
+                    await self._is_leaving.wait()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
