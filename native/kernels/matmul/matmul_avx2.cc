@@ -25,10 +25,7 @@ PLAIT_AVX2 void multiply(const std::byte* record, int32_t cols, const ActTile& t
     for (int32_t i = 0; i < kShape.num_parts(); ++i) {
       Part part;
       load_part<K>(head, record + kShape.head_bytes() + i * kShape.part_bytes(), part);
-      for (int t = 0; t < kTokens; ++t) {
-        acc[t] = add_part<K>(head, part, act, t, acc[t]);
-        PLAIT_PIN(acc[t]);
-      }
+      add_part<K, kTokens>(head, part, act, acc);
       act.q += act_step;
       act.scale += act_step;
       act.sum += act_step;
