@@ -78,9 +78,11 @@ docs: $(STAMPS)/packages
 native_build = $(BIN)/cmake --preset $(1) -DCMAKE_MAKE_PROGRAM=$(NINJA) > build/$(1).log || { cat build/$(1).log; exit 1; }; \
 	$(BIN)/cmake --build build/$(1) --parallel $(JOBS)
 
-native-test: $(STAMPS)/packages
-	@mkdir -p build; $(call native_build,no-python)
-	@$(BIN)/ctest --test-dir build/no-python --output-on-failure --no-tests=error --timeout 300
+# In the folder of the extension: the library is compiled once for both.
+native-test: build
+	@$(BIN)/cmake -S . -B build/python -DPLAIT_BUILD_TESTS=ON > build/native-test.log || { cat build/native-test.log; exit 1; }
+	@$(NINJA) -C build/python
+	@$(BIN)/ctest --test-dir build/python --output-on-failure --no-tests=error --timeout 300
 
 asan tsan: $(STAMPS)/packages
 	@mkdir -p build; $(call native_build,$@)

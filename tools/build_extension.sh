@@ -4,7 +4,7 @@ set -euo pipefail
 bin=$1
 build=build/python
 log=$build/build.log
-if ! "$bin/ninja" -C "$build" > "$log" 2>&1; then
+if ! "$bin/ninja" -C "$build" _native > "$log" 2>&1; then
   cat "$log" >&2
   exit 1
 fi

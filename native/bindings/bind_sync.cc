@@ -111,6 +111,7 @@ void register_ring(nb::module_& m, const char* name, const char* doc) {
       .def("try_pop", &Self::try_pop, nb::arg("default").none() = nb::none(),
            "Take the oldest object, or return `default` when the ring is empty.")
       .def("pop_all", &Self::pop_all, nb::arg("max") = nb::none(),
+           nb::sig("def pop_all(self, max: int | None = None) -> list[object]"),
            "Take what is there, oldest first: at most `max` objects, and at most one ring full.")
       .def("__len__", &Self::size, "How many objects wait: a snapshot when others push or pop.")
       .def_prop_ro("capacity", &Self::capacity)

@@ -13,12 +13,16 @@ namespace plait {
 class KvStorage {
  public:
   KvStorage(const KvLayout& layout, int32_t num_blocks)
-      : layout_(layout), num_blocks_(num_blocks), memory_(layout.block_bytes() * static_cast<size_t>(num_blocks)) {}
+      : layout_(layout),
+        num_blocks_(num_blocks),
+        memory_(layout.block_bytes() * static_cast<size_t>(num_blocks)) {}
 
   const KvLayout& layout() const { return layout_; }
   int32_t num_blocks() const { return num_blocks_; }
   std::byte* pool() const { return memory_.data(); }
-  std::byte* block(int32_t id) const { return memory_.data() + static_cast<size_t>(id) * layout_.block_bytes(); }
+  std::byte* block(int32_t id) const {
+    return memory_.data() + static_cast<size_t>(id) * layout_.block_bytes();
+  }
   void copy_block(int32_t source, int32_t target) {
     std::memcpy(block(target), block(source), layout_.block_bytes());
   }

@@ -33,7 +33,8 @@ class Verifier {
   void operator()(const QkvOp& op) const {
     const int32_t head_dim = plan_.kv.head_dim;
     const int32_t kv_rows = plan_.kv.num_kv_heads * head_dim;
-    require(op.num_heads > 0 && op.num_heads % plan_.kv.num_kv_heads == 0, "query heads are no multiple of kv heads");
+    require(op.num_heads > 0 && op.num_heads % plan_.kv.num_kv_heads == 0,
+            "query heads are no multiple of kv heads");
     product(op.in, op.wq, op.num_heads * head_dim);
     product(op.in, op.wk, kv_rows);
     product(op.in, op.wv, kv_rows);
@@ -49,7 +50,8 @@ class Verifier {
     rows(op.out_q, op.num_heads * head_dim);
   }
   void operator()(const AttentionOp& op) const {
-    require(op.num_heads > 0 && op.num_heads % plan_.kv.num_kv_heads == 0, "query heads are no multiple of kv heads");
+    require(op.num_heads > 0 && op.num_heads % plan_.kv.num_kv_heads == 0,
+            "query heads are no multiple of kv heads");
     layer(op.layer);
     require(op.window >= 0, "negative window");
     rows(op.q, op.num_heads * plan_.kv.head_dim);
@@ -87,10 +89,13 @@ class Verifier {
     require(vector(norm) == plan_.hidden, "a norm has the wrong length");
     if (post >= 0) require(vector(post) == plan_.hidden, "a norm has the wrong length");
   }
-  void layer(int32_t index) const { require(index >= 0 && index < plan_.kv.num_layers, "layer without KV cache"); }
+  void layer(int32_t index) const {
+    require(index >= 0 && index < plan_.kv.num_layers, "layer without KV cache");
+  }
   void rows(BufferId id, int32_t cols) const {
     const Buffer& b = buffer(id);
-    require(b.kind == BufferKind::kRows && b.cols == cols, "buffer " + b.name + " has the wrong kind or width");
+    require(b.kind == BufferKind::kRows && b.cols == cols,
+            "buffer " + b.name + " has the wrong kind or width");
   }
   void acts(BufferId id, int32_t cols) const {
     const Buffer& b = buffer(id);
@@ -102,8 +107,10 @@ class Verifier {
     const PackedMatrix& m = matrix(id);
     acts(in, m.cols);
     const Buffer& b = buffer(in);
-    require(is_float_kind(m.kind) ? b.has_f32 : b.has_q8, "buffer " + b.name + " lacks the form that its weight reads");
-    require(expected < 0 || m.rows == expected, "matrix " + weights_.matrix_name(id) + " has the wrong number of rows");
+    require(is_float_kind(m.kind) ? b.has_f32 : b.has_q8,
+            "buffer " + b.name + " lacks the form that its weight reads");
+    require(expected < 0 || m.rows == expected,
+            "matrix " + weights_.matrix_name(id) + " has the wrong number of rows");
     return m.rows;
   }
 
@@ -113,33 +120,41 @@ class Verifier {
 
 class Describer {
  public:
-  Describer(const Plan& plan, const Weights& weights, std::ostream& out) : plan_(plan), weights_(weights), out_(out) {}
+  Describer(const Plan& plan, const Weights& weights, std::ostream& out)
+      : plan_(plan), weights_(weights), out_(out) {}
 
-  void operator()(const EmbedOp& op) { out_ << name(op.out) << " = embed(" << matrix(op.table) << ") * " << op.scale; }
+  void operator()(const EmbedOp& op) {
+    out_ << name(op.out) << " = embed(" << matrix(op.table) << ") * " << op.scale;
+  }
   void operator()(const AddNormOp& op) {
     if (op.delta >= 0) {
       out_ << name(op.residual) << " += " << post(op.post_norm, op.delta) << "; ";
     }
-    out_ << name(op.out) << " = quantize(rms_norm(" << name(op.residual) << ", " << weights_.vector_name(op.norm) << "))";
+    out_ << name(op.out) << " = quantize(rms_norm(" << name(op.residual) << ", "
+         << weights_.vector_name(op.norm) << "))";
   }
   void operator()(const QkvOp& op) {
-    out_ << name(op.out_q) << ", kv[" << op.layer << "] = qkv(" << name(op.in) << ", " << matrix(op.wq) << ", "
-         << matrix(op.wk) << ", " << matrix(op.wv) << ")" << (op.q_norm >= 0 ? " + head norms" : "")
+    out_ << name(op.out_q) << ", kv[" << op.layer << "] = qkv(" << name(op.in) << ", " << matrix(op.wq)
+         << ", " << matrix(op.wk) << ", " << matrix(op.wv) << ")" << (op.q_norm >= 0 ? " + head norms" : "")
          << (op.rope >= 0 ? " + rope " + std::to_string(op.rope) : "") << " + kv write";
   }
   void operator()(const AttentionOp& op) {
     out_ << name(op.out) << " = quantize(attention(" << name(op.q) << ", kv[" << op.layer << "]"
          << (op.window > 0 ? ", window " + std::to_string(op.window) : "") << "))";
   }
-  void operator()(const MatmulOp& op) { out_ << name(op.out) << " = matmul(" << name(op.in) << ", " << matrix(op.weight) << ")"; }
+  void operator()(const MatmulOp& op) {
+    out_ << name(op.out) << " = matmul(" << name(op.in) << ", " << matrix(op.weight) << ")";
+  }
   void operator()(const GatedOp& op) {
-    out_ << name(op.out) << " = quantize(" << (op.activation == Activation::kSilu ? "silu" : "gelu_tanh") << "(matmul("
-         << name(op.in) << ", " << matrix(op.gate) << ")) * matmul(" << name(op.in) << ", " << matrix(op.up) << "))";
+    out_ << name(op.out) << " = quantize(" << (op.activation == Activation::kSilu ? "silu" : "gelu_tanh")
+         << "(matmul(" << name(op.in) << ", " << matrix(op.gate) << ")) * matmul(" << name(op.in) << ", "
+         << matrix(op.up) << "))";
   }
   void operator()(const LogitsOp& op) {
     out_ << "logits = matmul(quantize(rms_norm(" << name(op.residual);
     if (op.delta >= 0) out_ << " + " << post(op.post_norm, op.delta);
-    out_ << ", " << weights_.vector_name(op.norm) << ")), " << matrix(op.head) << ") of the rows asked for; sample";
+    out_ << ", " << weights_.vector_name(op.norm) << ")), " << matrix(op.head)
+         << ") of the rows asked for; sample";
   }
 
  private:
@@ -157,14 +172,17 @@ class Describer {
 }  // namespace
 
 void verify_plan(const Plan& plan, const Weights& weights) {
-  require(plan.hidden > 0 && plan.hidden % kBlock == 0, "hidden size is no multiple of " + std::to_string(kBlock));
+  require(plan.hidden > 0 && plan.hidden % kBlock == 0,
+          "hidden size is no multiple of " + std::to_string(kBlock));
   require(plan.vocab > 0, "empty vocabulary");
   require(plan.kv.num_layers > 0 && plan.kv.num_kv_heads > 0, "no layers or kv heads");
   require(plan.kv.head_dim > 0 && plan.kv.head_dim % kBlock == 0,
           "head size is no multiple of " + std::to_string(kBlock));
-  require(plan.kv.block_tokens > 0 && plan.kv.block_tokens % 16 == 0 && kPartition % plan.kv.block_tokens == 0,
-          "block_tokens must be 16, 32, 64, 128, 256 or 512");
-  require(!plan.ops.empty() && std::holds_alternative<LogitsOp>(plan.ops.back()), "the last operation must be logits");
+  require(
+      plan.kv.block_tokens > 0 && plan.kv.block_tokens % 16 == 0 && kPartition % plan.kv.block_tokens == 0,
+      "block_tokens must be 16, 32, 64, 128, 256 or 512");
+  require(!plan.ops.empty() && std::holds_alternative<LogitsOp>(plan.ops.back()),
+          "the last operation must be logits");
   const Verifier verifier(plan, weights);
   for (const PlanOp& op : plan.ops) std::visit(verifier, op);
 }

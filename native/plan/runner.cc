@@ -12,10 +12,10 @@ namespace plait {
 
 namespace {
 
-
-constexpr int32_t kTokensPerCut = 64; // activations of a cut stay in L2 while its weights stream through L1
+constexpr int32_t kTokensPerCut = 64;  // activations of a cut stay in L2 while its weights stream through L1
 constexpr int32_t kRowsPerCut = 64;
-constexpr int32_t kCutsPerMember = 6;  // enough that a delayed member costs little, few enough to claim cheaply
+constexpr int32_t kCutsPerMember =
+    6;  // enough that a delayed member costs little, few enough to claim cheaply
 constexpr int32_t kMaxRowsPerCut = 2048;
 
 constexpr int32_t ceil_div(int32_t a, int32_t b) { return (a + b - 1) / b; }
@@ -52,8 +52,8 @@ ArenaLayout arena_layout(const Plan& plan, int32_t max_tokens) {
 
 }  // namespace
 
-Runner::Runner(std::shared_ptr<const Plan> plan, std::shared_ptr<const Weights> weights, std::shared_ptr<KvStorage> kv,
-               const KernelTable& kernels, Team& team, RunnerLimits limits)
+Runner::Runner(std::shared_ptr<const Plan> plan, std::shared_ptr<const Weights> weights,
+               std::shared_ptr<KvStorage> kv, const KernelTable& kernels, Team& team, RunnerLimits limits)
     : plan_(std::move(plan)),
       weights_(std::move(weights)),
       kv_(std::move(kv)),
@@ -86,10 +86,11 @@ Runner::Runner(std::shared_ptr<const Plan> plan, std::shared_ptr<const Weights> 
     }
   }
   const size_t head = static_cast<size_t>(plan_->kv.head_dim);
-  const size_t tile = std::max({static_cast<size_t>(kTokensPerCut) * 2 * std::max<size_t>(head, 2 * kRowsPerCut),
-                                static_cast<size_t>(kMaxQueriesPerTask) * static_cast<size_t>(max_group) * head, hidden,
-                                // a cut of few tokens may have many rows
-                                static_cast<size_t>(kTileTokens) * 2 * kMaxRowsPerCut});
+  const size_t tile =
+      std::max({static_cast<size_t>(kTokensPerCut) * 2 * std::max<size_t>(head, 2 * kRowsPerCut),
+                static_cast<size_t>(kMaxQueriesPerTask) * static_cast<size_t>(max_group) * head, hidden,
+                // a cut of few tokens may have many rows
+                static_cast<size_t>(kTileTokens) * 2 * kMaxRowsPerCut});
   members_.resize(static_cast<size_t>(team_.num_threads()));
   for (Member& member : members_) {
     member.tile.resize(tile);
@@ -98,7 +99,9 @@ Runner::Runner(std::shared_ptr<const Plan> plan, std::shared_ptr<const Weights> 
   slots_.resize(static_cast<size_t>(limits_.max_slots));
 }
 
-size_t Runner::arena_bytes(const Plan& plan, int32_t max_tokens) { return arena_layout(plan, max_tokens).bytes; }
+size_t Runner::arena_bytes(const Plan& plan, int32_t max_tokens) {
+  return arena_layout(plan, max_tokens).bytes;
+}
 
 Acts Runner::acts_of(BufferId id) const {
   Acts acts = act_buffers_[static_cast<size_t>(id)];

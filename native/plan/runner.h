@@ -28,14 +28,14 @@ struct RunnerLimits {
 
 class Runner {
  public:
-  Runner(std::shared_ptr<const Plan> plan, std::shared_ptr<const Weights> weights, std::shared_ptr<KvStorage> kv,
-         const KernelTable& kernels, Team& team, RunnerLimits limits);
+  Runner(std::shared_ptr<const Plan> plan, std::shared_ptr<const Weights> weights,
+         std::shared_ptr<KvStorage> kv, const KernelTable& kernels, Team& team, RunnerLimits limits);
 
   // Bytes that a runner of this plan allocates for its steps, for the memory ledger.
   static size_t arena_bytes(const Plan& plan, int32_t max_tokens);
 
-  // Throws Error(kInvalidArgument) when the step names tokens, rows, slots or blocks that do not exist; nothing
-  // has been changed then. Any thread.
+  // Throws Error(kInvalidArgument) when the step names tokens, rows, slots or blocks that do not exist;
+  // nothing has been changed then. Any thread.
   void check(const StepInput& step) const;
 
   // Runs a checked step. `capture`, when set, receives the logits of every scored row ([scores][vocab]).
@@ -118,9 +118,9 @@ class Runner {
   StepResult* result_ = nullptr;
   float* capture_ = nullptr;
   int32_t num_tokens_ = 0;
-  std::vector<int32_t> tokens_;     // [T], references resolved
-  std::vector<int32_t> positions_;  // [T]
-  std::vector<int32_t> blocks_;     // [T], the KV block of the row
+  std::vector<int32_t> tokens_;             // [T], references resolved
+  std::vector<int32_t> positions_;          // [T]
+  std::vector<int32_t> blocks_;             // [T], the KV block of the row
   std::vector<float> rope_cos_, rope_sin_;  // per table: [T][rot_dim / 2]
   std::vector<size_t> rope_offsets_;
   std::vector<AttentionTask> tasks_;

@@ -39,8 +39,10 @@ void Runner::plan_attention(const StepInput& step) {
 void Runner::run_op(const AttentionOp& op) {
   const int32_t num_kv_heads = plan_->kv.num_kv_heads;
   if (!merges_.empty()) {
-    const size_t num_partials = static_cast<size_t>(merges_.back().first_partial + merges_.back().num_partials);
-    const size_t size = num_partials * static_cast<size_t>(num_kv_heads) * static_cast<size_t>(partial_size(op));
+    const size_t num_partials =
+        static_cast<size_t>(merges_.back().first_partial + merges_.back().num_partials);
+    const size_t size =
+        num_partials * static_cast<size_t>(num_kv_heads) * static_cast<size_t>(partial_size(op));
     if (partials_.size() < size) partials_.resize(size);
   }
   team_.run(static_cast<int32_t>(tasks_.size()) * num_kv_heads, [&](int32_t chunk, int32_t member) {
@@ -77,8 +79,9 @@ void Runner::attend(const AttentionOp& op, const AttentionTask& task, int32_t he
   args.out_stride = group_cols;
   args.scratch = member.attention.data();
   if (task.partition >= 0) {
-    kernels_.attention_partial(args, task.partition, partials_of(op, merges_[static_cast<size_t>(task.merge)], head) +
-                                                         task.partition * partial_size(op));
+    kernels_.attention_partial(
+        args, task.partition,
+        partials_of(op, merges_[static_cast<size_t>(task.merge)], head) + task.partition * partial_size(op));
     return;
   }
   kernels_.attention(args);
@@ -91,7 +94,8 @@ void Runner::attend(const AttentionOp& op, const AttentionTask& task, int32_t he
 
 // The partial results of one query and kv head, in rising order of their partitions.
 float* Runner::partials_of(const AttentionOp& op, const Merge& merge, int32_t head) {
-  const int64_t index = int64_t{merge.first_partial} * plan_->kv.num_kv_heads + int64_t{head} * merge.num_partials;
+  const int64_t index =
+      int64_t{merge.first_partial} * plan_->kv.num_kv_heads + int64_t{head} * merge.num_partials;
   return partials_.data() + index * partial_size(op);
 }
 

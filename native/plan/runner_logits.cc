@@ -15,7 +15,8 @@ void Runner::run_op(const LogitsOp& op) {
   std::sort(rows.begin(), rows.end());
   rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
   for (size_t first = 0; first < rows.size(); first += kLogitRows) {
-    const std::span<const int32_t> batch(rows.data() + first, std::min<size_t>(kLogitRows, rows.size() - first));
+    const std::span<const int32_t> batch(rows.data() + first,
+                                         std::min<size_t>(kLogitRows, rows.size() - first));
     logits_of(op, batch);
     const int64_t begin = monotonic_ns();
     sample_rows(batch);

@@ -80,7 +80,8 @@ void Runner::run_op(const GatedOp& op) {
 }
 
 // Norms (when the model has them) and rotates one head of the tokens [t0, t1), in place.
-void Runner::rotate_heads(const QkvOp& op, VectorId norm, float* rows, int64_t stride, int32_t t0, int32_t t1) {
+void Runner::rotate_heads(const QkvOp& op, VectorId norm, float* rows, int64_t stride, int32_t t0,
+                          int32_t t1) {
   const int32_t head_dim = plan_->kv.head_dim;
   for (int32_t t = t0; t < t1; ++t) {
     float* head = rows + (t - t0) * stride;
@@ -89,12 +90,13 @@ void Runner::rotate_heads(const QkvOp& op, VectorId norm, float* rows, int64_t s
     const RopeTable& rope = plan_->ropes[static_cast<size_t>(op.rope)];
     const size_t half = rope.inverse_freqs.size();
     const size_t base = rope_offsets_[static_cast<size_t>(op.rope)] + static_cast<size_t>(t) * half;
-    kernels_.rope(head, static_cast<int32_t>(2 * half), rope_cos_.data() + base, rope_sin_.data() + base, rope.style);
+    kernels_.rope(head, static_cast<int32_t>(2 * half), rope_cos_.data() + base, rope_sin_.data() + base,
+                  rope.style);
   }
 }
 
-// One chunk is one head of some tokens: a kv head (K and V, which go to the cache) or a query head. The kv heads
-// come first, since they are the longer chunks.
+// One chunk is one head of some tokens: a kv head (K and V, which go to the cache) or a query head. The kv
+// heads come first, since they are the longer chunks.
 void Runner::run_op(const QkvOp& op) {
   const PackedMatrix& wq = weights_->matrix(op.wq);
   const PackedMatrix& wk = weights_->matrix(op.wk);
@@ -126,8 +128,8 @@ void Runner::run_op(const QkvOp& op) {
     rotate_heads(op, op.k_norm, k, stride, t0, t1);
     for (int32_t t = t0; t < t1; ++t) {
       const auto row = static_cast<size_t>(t);
-      kernels_.kv_write(layout, kv_->block(blocks_[row]), op.layer, head, positions_[row] % layout.block_tokens,
-                        k + (t - t0) * stride, v + (t - t0) * stride);
+      kernels_.kv_write(layout, kv_->block(blocks_[row]), op.layer, head,
+                        positions_[row] % layout.block_tokens, k + (t - t0) * stride, v + (t - t0) * stride);
     }
   });
 }

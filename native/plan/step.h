@@ -28,14 +28,14 @@ struct ScoreRow {
 
 struct StepInput {
   int64_t step_id = 0;
-  std::vector<int32_t> token_ids;    // [T]; -1: the last token sampled in the sequence's slot
-  std::vector<int32_t> seq_slots;    // [S]
-  std::vector<int32_t> query_starts; // [S + 1], rising, from 0 to T
-  std::vector<int32_t> context_lens; // [S]; positions that are filled after this step
-  std::vector<std::vector<int32_t>> block_tables;  // [S], blocks by position / block_tokens
-  std::vector<int32_t> sample_rows;  // [R]
-  std::vector<int32_t> sample_slots; // [R]; several slots may sample from one row
-  std::vector<std::pair<int32_t, int32_t>> copies; // block copies (source, target) made before the step
+  std::vector<int32_t> token_ids;                   // [T]; -1: the last token sampled in the sequence's slot
+  std::vector<int32_t> seq_slots;                   // [S]
+  std::vector<int32_t> query_starts;                // [S + 1], rising, from 0 to T
+  std::vector<int32_t> context_lens;                // [S]; positions that are filled after this step
+  std::vector<std::vector<int32_t>> block_tables;   // [S], blocks by position / block_tokens
+  std::vector<int32_t> sample_rows;                 // [R]
+  std::vector<int32_t> sample_slots;                // [R]; several slots may sample from one row
+  std::vector<std::pair<int32_t, int32_t>> copies;  // block copies (source, target) made before the step
   std::vector<SlotStart> slot_starts;
   std::vector<ScoreRow> scores;
 };

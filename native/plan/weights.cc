@@ -11,8 +11,8 @@
 
 namespace plait {
 
-int32_t Weights::add_matrix(const std::string& name, GgmlType type, const std::byte* src, int64_t rows, int64_t cols,
-                            int32_t num_threads) {
+int32_t Weights::add_matrix(const std::string& name, GgmlType type, const std::byte* src, int64_t rows,
+                            int64_t cols, int32_t num_threads) {
   size_t bytes = 0;
   try {
     bytes = packed_num_bytes(type, rows, cols);

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/matmul/matmul.h"
 #include "base/memory.h"
+#include "kernels/matmul/matmul.h"
 
 namespace plait {
 

@@ -19,7 +19,8 @@ ComputeThread::ComputeThread(std::shared_ptr<const Plan> plan, std::shared_ptr<c
                              std::shared_ptr<KvStorage> kv, ComputeOptions options,
                              std::shared_ptr<Doorbell> results_bell)
     : team_(options.num_threads, options.cpus),
-      runner_(std::move(plan), std::move(weights), std::move(kv), kernel_table(options.isa), team_, options.limits),
+      runner_(std::move(plan), std::move(weights), std::move(kv), kernel_table(options.isa), team_,
+              options.limits),
       cpus_(std::move(options.cpus)),
       results_bell_(std::move(results_bell)),
       thread_([this] { loop(); }) {}

@@ -27,11 +27,12 @@ class ComputeThread {
  public:
   // `results_bell` is rung whenever a result is ready.
   ComputeThread(std::shared_ptr<const Plan> plan, std::shared_ptr<const Weights> weights,
-                std::shared_ptr<KvStorage> kv, ComputeOptions options, std::shared_ptr<Doorbell> results_bell);
+                std::shared_ptr<KvStorage> kv, ComputeOptions options,
+                std::shared_ptr<Doorbell> results_bell);
   ~ComputeThread();
 
-  // Main thread. False when the ring is full; `step` is then unchanged. Throws Error(kInvalidArgument) for a step
-  // that Runner::check refuses. Never blocks.
+  // Main thread. False when the ring is full; `step` is then unchanged. Throws Error(kInvalidArgument) for a
+  // step that Runner::check refuses. Never blocks.
   bool try_submit(StepInput&& step);
   // Main thread. False when no result is ready.
   bool try_pop(StepResult& result);

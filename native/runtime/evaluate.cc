@@ -10,17 +10,20 @@
 namespace plait {
 
 void evaluate_logits(std::shared_ptr<const Plan> plan, std::shared_ptr<const Weights> weights, Isa isa,
-                     std::span<const int32_t> token_ids, int32_t chunk_tokens, int32_t num_threads, float* out) {
+                     std::span<const int32_t> token_ids, int32_t chunk_tokens, int32_t num_threads,
+                     float* out) {
   const auto num_tokens = static_cast<int32_t>(token_ids.size());
   if (num_tokens < 1 || chunk_tokens < 1 || num_threads < 1) {
-    throw Error(ErrorCode::kInvalidArgument, "evaluate: needs tokens, a positive chunk and a positive thread count");
+    throw Error(ErrorCode::kInvalidArgument,
+                "evaluate: needs tokens, a positive chunk and a positive thread count");
   }
   const int32_t block_tokens = plan->kv.block_tokens;
   const int32_t num_blocks = (num_tokens + block_tokens - 1) / block_tokens;
   const auto vocab = static_cast<size_t>(plan->vocab);
   auto kv = std::make_shared<KvStorage>(plan->kv, num_blocks);
   Team team(num_threads, {});
-  Runner runner(std::move(plan), std::move(weights), std::move(kv), kernel_table(isa), team, {chunk_tokens, 1});
+  Runner runner(std::move(plan), std::move(weights), std::move(kv), kernel_table(isa), team,
+                {chunk_tokens, 1});
   std::vector<int32_t> table(static_cast<size_t>(num_blocks));
   std::iota(table.begin(), table.end(), 0);
   for (int32_t begin = 0; begin < num_tokens; begin += chunk_tokens) {

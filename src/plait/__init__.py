@@ -14,15 +14,17 @@ __all__ = ["LLM", "AsyncLLM", "SamplingParams", "__version__"]
 _MODULES = {"LLM": "plait.offline", "AsyncLLM": "plait.offline", "SamplingParams": "plait.types"}
 
 
-def __getattr__(name: str) -> object:
-    """Public names are imported when they are first used, so that ``import plait`` costs nothing."""
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
+if not TYPE_CHECKING:  # type checkers must see the names above, not `object`
 
-    value: object = getattr(importlib.import_module(_MODULES[name]), name)
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> object:
+        """Public names are imported when they are first used, so that ``import plait`` costs nothing."""
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        import importlib
+
+        value: object = getattr(importlib.import_module(_MODULES[name]), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

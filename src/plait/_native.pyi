@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+
 class NativeError(RuntimeError):
     pass
 
@@ -75,7 +76,7 @@ class ObjectRing:
     def try_pop(self, default: object | None = None) -> object:
         """Take the oldest object, or return `default` when the ring is empty."""
 
-    def pop_all(self, max: int | None = None) -> list:
+    def pop_all(self, max: int | None = None) -> list[object]:
         """
         Take what is there, oldest first: at most `max` objects, and at most one ring full.
         """
@@ -107,7 +108,7 @@ class SpscObjectRing:
     def try_pop(self, default: object | None = None) -> object:
         """Take the oldest object, or return `default` when the ring is empty."""
 
-    def pop_all(self, max: int | None = None) -> list:
+    def pop_all(self, max: int | None = None) -> list[object]:
         """
         Take what is there, oldest first: at most `max` objects, and at most one ring full.
         """
@@ -185,7 +186,7 @@ class KvManager:
     def block_version(self, block: int) -> int:
         """Raised by every write grant. Any thread."""
 
-    def counters(self) -> dict:
+    def counters(self) -> dict[str, int]:
         """Totals since construction, by name."""
 
     def check_consistency(self) -> None:
@@ -269,6 +270,9 @@ class Plan:
         """
         Raise NativeError when an operation does not fit its buffers or weights.
         """
+
+    def arena_bytes(self, max_tokens: int) -> int:
+        """Bytes that steps of so many tokens write to."""
 
     def describe(self, weights: Weights) -> str:
         """One line per operation."""

@@ -15,6 +15,8 @@ from plait.types import FinishReason, GenerateRequest, SamplingParams
 from tests.fakes.fake_engine import EOS, VOCAB, Collector, FakeEngine
 from tests.fakes.reference import expected_choices
 
+pytestmark = pytest.mark.usefixtures("parts_kind")
+
 
 def request(num_prompt: int = 9, max_tokens: int | None = 8, **fields: object) -> GenerateRequest:
     envelope = {k: fields.pop(k) for k in ("tenant", "priority", "deadline_s") if k in fields}

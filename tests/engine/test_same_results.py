@@ -14,6 +14,8 @@ from tests.fakes.fake_engine import EOS, VOCAB, Collector, FakeEngine
 from tests.fakes.fake_executor import FakeStepInput
 from tests.fakes.reference import expected_choices, expected_prompt_logprobs
 
+pytestmark = pytest.mark.usefixtures("parts_kind")
+
 CONFIGS = {
     "plain": (EngineConfig(block_tokens=16, max_batch_size=32, max_batch_tokens=256), 128),
     "alone": (EngineConfig(block_tokens=4, max_batch_size=1, max_batch_tokens=64), 64),

@@ -70,6 +70,7 @@ class FakeStepResult:
     num_tokens: int = 0
     begin_ns: int = 0
     end_ns: int = 0
+    forward_ns: int = 0
 
 
 def extend_hash(values: array[int], token: int) -> int:

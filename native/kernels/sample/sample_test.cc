@@ -16,14 +16,15 @@
 
 static int64_t num_allocations = 0;
 
-void* operator new(size_t num_bytes) {
+// Not inlined: the compiler would see free() meet operator new and warn of a mismatch.
+[[gnu::noinline]] void* operator new(size_t num_bytes) {
   ++num_allocations;
   void* const p = std::malloc(num_bytes);
   if (p == nullptr) throw std::bad_alloc();
   return p;
 }
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete(void* p, size_t) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p, size_t) noexcept { std::free(p); }
 
 namespace plait {
 namespace {

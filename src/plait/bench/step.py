@@ -1,177 +1,340 @@
 """``plait bench step``: tokens per second of one engine, and the time that passes outside the forward pass.
 
-The work goes through a whole EngineCore (scheduler, rings, sampling), not through bare kernels: what is measured is
-what a client can get. The prompts are random token ids and the prefix cache is off.
+The work goes through a whole EngineCore (scheduler, rings, sampling, outputs), not through bare kernels: what is
+measured is what a client can get. The prompts are random token ids and the prefix cache is off.
+
+Prefill: from the submission of one prompt to its first token, with the engine idle before.
+Decode: from the first token of the sequence that begins last, until it has ``decode_tokens`` more. In that window
+every step gives each sequence of the batch one token, as in llama-batched-bench's "tg".
+
+Outputs are counted on the engine's I/O thread; the caller's thread only waits.
 """
 
 from __future__ import annotations
 
-import itertools
 import random
-import statistics
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from plait.bench.machine import describe_machine, load_average
 from plait.client import EngineClient
 from plait.config import EngineConfig
 from plait.engine import start_engine
-from plait.errors import ConfigError
-from plait.types import GenerateRequest, SamplingParams, TokenOutput
+from plait.errors import ConfigError, EngineDeadError, PlaitError
+from plait.types import EngineInfo, GenerateRequest, SamplingParams, TokenOutput
 
-WARM_UP_TOKENS = 16
+SCHEMA_VERSION = 1
+MAX_BATCH_TOKENS = 512
+"""As many prompt tokens per step as llama.cpp takes by default (its "ubatch")."""
+MAX_BATCH_SIZE = 4096
+MAX_THREADS = 1024
+
+# Steps that the sequence that begins first may be ahead of the last one, beyond those that the prompts take.
+_SPARE_STEPS = 16
+_HEALTH_INTERVAL_S = 1.0
+
+Clock = Callable[[], int]
+"""Nanoseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepSettings:
+    batches: tuple[int, ...] = (1, 8, 32)
+    """Sequences that decode together."""
+    contexts: tuple[int, ...] = (128,)
+    """Prompt tokens of each sequence before it decodes."""
+    prompts: tuple[int, ...] = (512,)
+    """Lengths of the prompts whose prefill is timed."""
+    decode_tokens: int = 64
+    """Timed tokens of each sequence."""
+    repeats: int = 3
+    """Timed runs of each measurement, after one that does not count; the median is reported."""
+    num_compute_threads: int | None = None
+    """None: the core budget."""
+
+    def check(self) -> None:
+        """Raises ConfigError when a size makes no sense."""
+        for name in ("batches", "contexts", "prompts"):
+            if not getattr(self, name):
+                raise ConfigError(f"bench step: {name} is empty")
+        sizes = [*self.batches, *self.contexts, *self.prompts, self.decode_tokens, self.repeats]
+        if any(size < 1 for size in sizes):
+            raise ConfigError(
+                "bench step: batches, contexts, prompts, decode tokens and repeats must be positive"
+            )
+        if self.num_compute_threads is not None and not 1 <= self.num_compute_threads <= MAX_THREADS:
+            raise ConfigError(f"bench step: give 1 to {MAX_THREADS} threads, not {self.num_compute_threads}")
+        if max(self.batches) > MAX_BATCH_SIZE:
+            raise ConfigError(f"bench step: the largest batch is {MAX_BATCH_SIZE}, not {max(self.batches)}")
+
+    @property
+    def max_batch_tokens(self) -> int:
+        # Twice the batch: prompts must get on while everything else decodes.
+        return max(MAX_BATCH_TOKENS, 2 * max(self.batches))
+
+    def max_tokens(self, batch: int, context: int) -> int:
+        """Answer tokens that each sequence needs so that none ends before the window closes."""
+        prompt_steps = -(-batch * context // (self.max_batch_tokens - batch))
+        return self.decode_tokens + prompt_steps + _SPARE_STEPS
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One line of the result. ``kind`` is "prefill" or "decode"."""
+    """One line of the result: the run that is the median by speed."""
 
     kind: str
+    """"prefill" or "decode"."""
     batch: int
     context: int
-    """Prompt tokens of each request."""
+    """Prompt tokens of each sequence."""
     tokens: int
-    """Tokens that were timed, in all requests together."""
+    """Tokens that were timed, of all sequences together."""
     seconds: float
     tokens_per_s: float
     outside_share: float
-    """Share of the time in which no forward pass ran: scheduling, sampling, hand-over."""
+    """Share of the time in which no forward pass ran: scheduling, sampling, hand-over. 0 to 1."""
+    runs_tokens_per_s: tuple[float, ...] = ()
+    """Every timed run, in order."""
 
 
 @dataclass(frozen=True, slots=True)
-class StepBench:
+class StepReport:
     model: str
-    isa: str
-    num_compute_threads: int
-    measurements: list[Measurement]
+    model_bytes: int
+    settings: StepSettings
+    load_before: float
+    machine: dict[str, object]
+    measurements: tuple[Measurement, ...]
 
     def to_json(self) -> dict[str, object]:
-        return asdict(self)
+        return {"bench": "step", "schema_version": SCHEMA_VERSION, **asdict(self)}
 
 
-def run_step_bench(
-    model_path: Path,
-    *,
-    batches: Sequence[int] = (1, 8, 32),
-    contexts: Sequence[int] = (128,),
-    prompts: Sequence[int] = (512,),
-    decode_tokens: int = 64,
-    repeats: int = 3,
-    num_compute_threads: int | None = None,
-) -> StepBench:
-    """Measures prefill of one prompt of each length in ``prompts`` and decode for each batch and context.
-
-    Every figure is the median of ``repeats`` runs after one that is not counted.
+def run_step_bench(model_path: Path, settings: StepSettings) -> StepReport:
+    """Starts an engine for ``model_path``, measures, and stops it. Blocks for all of that.
 
     Raises:
-        ConfigError: a size is not positive, or does not fit the model's context.
+        ConfigError: a size is not positive, or does not fit the model's context or the KV cache.
+        ModelFileError: the model cannot be loaded.
+        EngineDeadError: the engine stopped or makes no progress.
     """
-    sizes = [*batches, *contexts, *prompts, decode_tokens, repeats]
-    if any(size < 1 for size in sizes):
-        raise ConfigError("bench step: batches, contexts, prompts, tokens and repeats must be positive")
-    max_batch = max(batches)
+    settings.check()
+    load_before = load_average()
     config = EngineConfig(
-        max_batch_size=max(max_batch, 1),
-        max_batch_tokens=max(512, max_batch),
-        num_compute_threads=num_compute_threads,
+        max_batch_size=max(settings.batches),
+        max_batch_tokens=settings.max_batch_tokens,
+        num_compute_threads=settings.num_compute_threads,
+        max_queued_requests=max(settings.batches),
+        max_queued_tokens=max(*settings.prompts, max(settings.batches) * max(settings.contexts)),
         enable_prefix_cache=False,
     )
     client = start_engine(model_path, config)
     try:
-        longest = max([*prompts, max(contexts) + decode_tokens])
-        if longest >= client.info.max_model_len:
-            raise ConfigError(
-                f"bench step: {longest} tokens do not fit the model's {client.info.max_model_len}; use less context"
-            )
-        measurements = [
-            _median([_prefill(client, length, seed) for seed in range(repeats + 1)][1:]) for length in prompts
-        ]
-        measurements += [
-            _median([_decode(client, batch, context, decode_tokens, seed) for seed in range(repeats + 1)][1:])
-            for context in contexts
-            for batch in batches
-        ]
         info = client.info
-        return StepBench(info.model_name, info.isa, info.num_compute_threads, measurements)
+        return StepReport(
+            model=info.model_name,
+            model_bytes=model_path.stat().st_size,
+            settings=settings,
+            load_before=load_before,
+            machine=describe_machine(isa=info.isa, num_compute_threads=info.num_compute_threads),
+            measurements=measure_steps(client, settings),
+        )
     finally:
         client.close()
 
 
+def measure_steps(
+    client: EngineClient, settings: StepSettings, clock: Clock = time.monotonic_ns
+) -> tuple[Measurement, ...]:
+    """All prefill measurements, then all decode measurements, on an idle engine."""
+    check_fits(client.info, settings)
+
+    def decode(batch: int, context: int, seed: int) -> Measurement:
+        return _measure_decode(client, clock, settings, batch, context, seed)
+
+    prefills = [
+        _median([_measure_prefill(client, clock, length, seed) for seed in range(settings.repeats + 1)][1:])
+        for length in settings.prompts
+    ]
+    decodes = [
+        _median([decode(batch, context, seed) for seed in range(settings.repeats + 1)][1:])
+        for context in settings.contexts
+        for batch in settings.batches
+    ]
+    return (*prefills, *decodes)
+
+
+def check_fits(info: EngineInfo, settings: StepSettings) -> None:
+    """Raises ConfigError when a sequence is longer than the model allows, or a batch larger than the KV cache."""
+    needs = [
+        (batch, context + settings.max_tokens(batch, context))
+        for context in settings.contexts
+        for batch in settings.batches
+    ]
+    longest = max(max(settings.prompts) + 1, *(length for _, length in needs))
+    if longest > info.max_model_len:
+        raise ConfigError(
+            f"bench step: sequences of {longest} tokens do not fit the model's {info.max_model_len}; "
+            "use shorter prompts or contexts"
+        )
+    for batch, length in needs:
+        num_blocks = batch * -(-length // info.block_tokens)
+        if num_blocks > info.num_kv_blocks:
+            raise ConfigError(
+                f"bench step: {batch} sequences of {length} tokens need {num_blocks} KV blocks, the engine has "
+                f"{info.num_kv_blocks}; use smaller batches or contexts"
+            )
+
+
 def _median(runs: list[Measurement]) -> Measurement:
-    """The run in the middle by speed."""
-    return sorted(runs, key=lambda run: run.tokens_per_s)[(len(runs) - 1) // 2]
+    """The run in the middle by speed, the slower one of two."""
+    middle = sorted(runs, key=lambda run: run.tokens_per_s)[(len(runs) - 1) // 2]
+    return replace(middle, runs_tokens_per_s=tuple(run.tokens_per_s for run in runs))
+
+
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """What the clock and the engine's counters said at once."""
+
+    ns: int
+    num_steps: float
+    forward_s: float
+
+    @classmethod
+    def now(cls, client: EngineClient, clock: Clock) -> _Moment:
+        ns, metrics = clock(), client.metrics()
+        return cls(ns, metrics["steps_total"], metrics["forward_seconds_total"])
+
+
+def _share_outside(begin: _Moment, end: _Moment, num_steps: float | None = None) -> float:
+    """Share of the time between the moments in which no forward pass ran.
+
+    ``num_steps`` is how many steps' outputs fell between them, when known: the counters may already hold a step
+    whose outputs are still on their way, so only their mean forward time of a step is used then.
+    """
+    counted = end.num_steps - begin.num_steps
+    forward_s = end.forward_s - begin.forward_s
+    if num_steps is not None:
+        forward_s *= num_steps / max(counted, 1)
+    # Steps differ a little in length, so that the result may miss its bounds by a hair.
+    return min(max(1 - forward_s / ((end.ns - begin.ns) / 1e9), 0.0), 1.0)
 
 
 class _Meter:
-    """Counts the outputs of a batch of requests; the callbacks run on the engine's I/O thread."""
+    """Finds the window of one batch in its outputs. ``take`` runs on the engine's I/O thread."""
 
-    def __init__(self, num_requests: int) -> None:
+    def __init__(self, client: EngineClient, clock: Clock, num_requests: int, num_timed_tokens: int) -> None:
+        self._client = client
+        self._clock = clock
         self._num_requests = num_requests
-        self._begun: set[int] = set()
+        self._num_timed_tokens = num_timed_tokens
+        self._counts: defaultdict[int, int] = defaultdict(int)
         self._num_finished = 0
-        self.times_ns: list[tuple[int, int]] = []
-        """(time, tokens) of each output."""
-        self.all_begun_ns = 0
+        self._last_id: int | None = None
+        self._last_target = 0
+        self.begin: _Moment | None = None
+        self.end: _Moment | None = None
+        self.num_tokens = 0
+        """Of all sequences, within the window."""
+        self.num_steps = 0
+        """Within the window: each gave one token to the sequence that began last."""
         self.error: str | None = None
-        self.done = threading.Event()
+        self.is_measured = threading.Event()
+        """The window is closed, or never will be."""
+        self.is_idle = threading.Event()
+        """Every request has ended."""
 
-    def on_output(self, output: TokenOutput) -> None:
-        now = time.monotonic_ns()
-        self.times_ns.append((now, len(output.token_ids)))
-        self._begun.add(output.request_id)
-        if len(self._begun) == self._num_requests and not self.all_begun_ns:
-            self.all_begun_ns = now
-        if output.error is not None:
-            self.error = output.error
+    def take(self, output: TokenOutput) -> None:
+        if output.token_ids:
+            self._count(output.request_id, len(output.token_ids))
         if output.finish_reason is not None:
-            self._num_finished += 1
-            if self._num_finished == self._num_requests:
-                self.done.set()
+            self._finish(output)
+
+    def _count(self, request_id: int, num_tokens: int) -> None:
+        self._counts[request_id] += num_tokens
+        if self.end is not None:
+            return
+        if self.begin is not None:
+            self.num_tokens += num_tokens
+        elif len(self._counts) == self._num_requests:
+            self.begin = _Moment.now(self._client, self._clock)
+            self._last_id = request_id
+            self._last_target = self._counts[request_id] + self._num_timed_tokens
+        if request_id == self._last_id and self._counts[request_id] >= self._last_target:
+            self.end = _Moment.now(self._client, self._clock)
+            self.num_steps = self._counts[request_id] - self._last_target + self._num_timed_tokens
+            self.is_measured.set()
+
+    def _finish(self, output: TokenOutput) -> None:
+        self._num_finished += 1
+        if output.error is not None:
+            self.error = self.error or output.error
+        elif self.end is None:
+            self.error = self.error or "a sequence ended before the others began: they never decoded together"
+        if self.error is not None:
+            self.is_measured.set()
+        if self._num_finished == self._num_requests:
+            self.is_idle.set()
 
 
 def _run(
-    client: EngineClient, batch: int, prompt_tokens: int, max_tokens: int, seed: int
-) -> tuple[_Meter, int]:
-    """Submits ``batch`` requests at once and waits for all; returns the meter and the time of submission."""
-    draw = random.Random(f"{seed}-{batch}-{prompt_tokens}")
+    client: EngineClient, clock: Clock, batch: int, context: int, max_tokens: int, num_timed: int, seed: int
+) -> tuple[_Meter, _Moment]:
+    """Submits ``batch`` prompts at once; returns when the window is closed and the engine is idle again."""
+    draw = random.Random(f"{seed}-{batch}-{context}")
     sampling = SamplingParams(temperature=0.0, max_tokens=max_tokens, ignore_eos=True)
     requests = [
-        GenerateRequest(tuple(draw.randrange(client.info.vocab_size) for _ in range(prompt_tokens)), sampling)
+        GenerateRequest(tuple(draw.choices(range(client.info.vocab_size), k=context)), sampling)
         for _ in range(batch)
     ]
-    meter = _Meter(batch)
-    begin_ns = time.monotonic_ns()
-    for request in requests:
-        client.submit(request, meter.on_output)
-    meter.done.wait()
+    meter = _Meter(client, clock, batch, num_timed)
+    submitted = _Moment.now(client, clock)
+    ids = [client.submit(request, meter.take) for request in requests]
+    _wait(client, meter.is_measured)
+    for request_id in ids:
+        client.abort(request_id)
+    _wait(client, meter.is_idle)
     if meter.error is not None:
-        raise RuntimeError(meter.error)
-    return meter, begin_ns
+        raise PlaitError(f"bench step: batch {batch}, context {context}: {meter.error}")
+    return meter, submitted
 
 
-def _prefill(client: EngineClient, length: int, seed: int) -> Measurement:
-    forward = client.metrics()["forward_seconds_total"]
-    meter, begin_ns = _run(client, 1, length, 1, seed)
-    seconds = (meter.times_ns[-1][0] - begin_ns) / 1e9
-    forward = client.metrics()["forward_seconds_total"] - forward
-    return Measurement(
-        "prefill", 1, length, length, seconds, length / seconds, max(0.0, 1 - forward / seconds)
-    )
+def _wait(client: EngineClient, event: threading.Event) -> None:
+    while True:
+        health = client.health()
+        if not (health.is_alive and health.is_progressing):
+            raise EngineDeadError(
+                f"bench step: the engine makes no progress: {health.detail or 'it is gone'}"
+            )
+        if event.wait(_HEALTH_INTERVAL_S):
+            return
 
 
-def _decode(client: EngineClient, batch: int, context: int, max_tokens: int, seed: int) -> Measurement:
-    """Timed from the moment when every request has begun to the last token: all sequences decode together."""
-    meter, _ = _run(client, batch, context, max_tokens + WARM_UP_TOKENS, seed)
-    begun = [ns for ns, _ in meter.times_ns if ns >= meter.all_begun_ns]
-    begin_ns, end_ns = begun[min(len(begun) - 1, batch)], begun[-1]
-    tokens = sum(count for ns, count in meter.times_ns if begin_ns < ns <= end_ns)
-    seconds = (end_ns - begin_ns) / 1e9
-    share = client.metrics().get("last_outside_share", 0.0)
-    return Measurement("decode", batch, context, tokens, seconds, tokens / seconds, share)
+def _measure_prefill(client: EngineClient, clock: Clock, length: int, seed: int) -> Measurement:
+    meter, begin = _run(client, clock, batch=1, context=length, max_tokens=1, num_timed=0, seed=seed)
+    assert meter.end is not None
+    share = _share_outside(begin, meter.end)
+    return _measurement("prefill", (1, length), length, (begin, meter.end), share)
 
 
-def mean_gap_s(times_ns: Sequence[int]) -> float:
-    """Mean time between outputs, in seconds."""
-    return statistics.fmean(b - a for a, b in itertools.pairwise(times_ns)) / 1e9
+def _measure_decode(
+    client: EngineClient, clock: Clock, settings: StepSettings, batch: int, context: int, seed: int
+) -> Measurement:
+    max_tokens = settings.max_tokens(batch, context)
+    meter, _ = _run(client, clock, batch, context, max_tokens, settings.decode_tokens, seed)
+    assert meter.begin is not None
+    assert meter.end is not None
+    share = _share_outside(meter.begin, meter.end, meter.num_steps)
+    return _measurement("decode", (batch, context), meter.num_tokens, (meter.begin, meter.end), share)
+
+
+def _measurement(
+    kind: str, shape: tuple[int, int], tokens: int, window: tuple[_Moment, _Moment], outside_share: float
+) -> Measurement:
+    batch, context = shape
+    seconds = (window[1].ns - window[0].ns) / 1e9
+    return Measurement(kind, batch, context, tokens, seconds, tokens / seconds, outside_share)

@@ -38,7 +38,7 @@ def chat(
     settings: dict[str, Any],
 ) -> None:
     """Talk with a model in the terminal."""
-    from plait.cli.session import open_session, resolve_settings
+    from plait.cli.session import model_name, open_session, public_name, resolve_settings
     from plait.types import SamplingParams
 
     resolved = resolve_settings(config, settings, model)
@@ -46,7 +46,7 @@ def chat(
         temperature=temperature, top_p=top_p, seed=resolved.config.engine.seed, max_tokens=max_tokens
     )
     with open_session(resolved) as frontend:
-        Conversation(frontend, sampling, system).run()
+        Conversation(frontend, sampling, system).run(public_name(model_name(resolved)))
 
 
 class Conversation:
@@ -62,11 +62,11 @@ class Conversation:
     def reset(self) -> None:
         self.messages = [] if self._system is None else [{"role": "system", "content": self._system}]
 
-    def run(self) -> None:
+    def run(self, name: str) -> None:
         is_terminal = sys.stdin.isatty()
         if is_terminal:
             _enable_line_editing()
-            print(f"{self._frontend.info.model_name}; /help lists the commands, Ctrl-D leaves")
+            print(f"{name}; /help lists the commands, Ctrl-D leaves")
         while True:
             try:
                 line = input("> " if is_terminal else "").strip()

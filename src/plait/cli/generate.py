@@ -43,7 +43,7 @@ def generate(
     settings: dict[str, Any],
 ) -> None:
     """Continue a prompt and stream the text to stdout."""
-    from plait.cli.session import open_session, resolve_settings
+    from plait.cli.session import model_name, open_session, public_name, resolve_settings
     from plait.types import SamplingParams
 
     if len(words) > 2:
@@ -69,7 +69,7 @@ def generate(
         begin = time.monotonic()
         deltas = frontend.generate_sync(request)
         if as_json:
-            print(json.dumps(summarize(frontend.info.model_name, deltas, begin), ensure_ascii=False))
+            print(json.dumps(summarize(public_name(model_name(resolved)), deltas, begin), ensure_ascii=False))
         else:
             _print_stream(deltas)
 

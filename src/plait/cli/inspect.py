@@ -92,5 +92,6 @@ def format_report(file: GgufFile) -> list[str]:
 
 
 def _shorten(value: object) -> str:
-    text = repr(value) if isinstance(value, str) else str(value)
+    is_plain = not isinstance(value, str) or value.startswith("[")
+    text = str(value) if is_plain else repr(value)
     return text if len(text) <= _MAX_VALUE_CHARS else text[: _MAX_VALUE_CHARS - 3] + "..."

@@ -23,17 +23,22 @@ def serve(
     settings: dict[str, Any],
 ) -> None:
     """Serve a model over HTTP, with OpenAI's interface."""
-    from plait.cli.session import model_name, open_session, resolve_settings
+    from plait.cli.session import model_name, open_session, public_name, resolve_settings
+
+    # A wrong setting is told before the server's modules are loaded.
+    resolved = resolve_settings(config, settings, model)
     from plait.server import run_server
 
-    resolved = resolve_settings(config, settings, model)
     _say(f"plait: loading {model_name(resolved)}")
     for choice in resolved.choices:
         _say(f"  {choice.name}: {choice.value} ({choice.reason})")
     begin = time.monotonic()
     with open_session(resolved) as frontend:
+        server = resolved.config.server
+        if server.served_model_name is None:
+            server = server.model_copy(update={"served_model_name": public_name(model_name(resolved))})
         print_plan(resolved, frontend, time.monotonic() - begin)
-        run_server(frontend, resolved.config.server, on_ready=lambda url: _say(f"plait: ready on {url}"))
+        run_server(frontend, server, on_ready=lambda url: _say(f"plait: ready on {url}"))
 
 
 def print_plan(resolved: ResolvedConfig, frontend: Frontend, load_s: float) -> None:

@@ -32,6 +32,13 @@ def model_name(resolved: ResolvedConfig) -> str:
     return resolved.config.model or DEFAULT_MODEL
 
 
+def public_name(model: str) -> str:
+    """What clients call a model: the name that it was asked for by, or a file's name without its suffix."""
+    from plait.weights.catalog import CATALOG
+
+    return model if model in CATALOG else Path(model).stem
+
+
 @contextmanager
 def open_session(resolved: ResolvedConfig) -> Iterator[Frontend]:
     """A frontend over an engine of its own, closed at the end; shows the progress of a download."""

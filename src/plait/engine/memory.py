@@ -16,7 +16,6 @@ _RESERVE_SHARE = 20
 # Without a setting, the pool is to hold this many tokens for each sequence of a full batch.
 _DEFAULT_TOKENS_PER_SEQUENCE = 2048
 _DEFAULT_MIN_CONTEXTS = 4
-_LOGIT_ROWS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +25,8 @@ class ModelSizes:
     weight_bytes: int
     kv_block_bytes: int
     context_length: int
-    hidden: int
-    ffn: int
-    attention_columns: int
-    """Columns of Q, K and V together."""
+    arena_bytes: int
+    """What one step writes to."""
     vocab: int
 
 
@@ -73,7 +70,9 @@ def plan_memory(ledger: MemoryLedger, sizes: ModelSizes, config: EngineConfig) -
     """
     wanted_len = _wanted_len(sizes, config)
     ledger.enter("weights", sizes.weight_bytes)
-    ledger.enter("arena", arena_bytes(sizes, config))
+    ledger.enter("arena", sizes.arena_bytes)
+    # Penalties count tokens: one number for each of the vocabulary in each slot, at most.
+    ledger.enter("sampling", config.max_batch_size * sizes.vocab * 4)
     num_blocks, reason = _num_blocks(ledger, sizes, config, wanted_len)
     ledger.enter("kv_cache", num_blocks * sizes.kv_block_bytes)
     reasons = [f"kv_cache: {num_blocks} blocks of {config.block_tokens} tokens, {reason}"]
@@ -92,15 +91,6 @@ def plan_memory(ledger: MemoryLedger, sizes: ModelSizes, config: EngineConfig) -
         + ("limited by the KV cache" if max_model_len < wanted_len else limit)
     )
     return MemoryPlan(ledger, num_blocks, max_model_len, tuple(reasons))
-
-
-def arena_bytes(sizes: ModelSizes, config: EngineConfig) -> int:
-    """Activations of one step, logits and sampling state; an upper estimate."""
-    columns = 6 * sizes.hidden + 3 * sizes.ffn + 3 * sizes.attention_columns
-    activations = config.max_batch_tokens * columns * 4
-    logits = _LOGIT_ROWS * sizes.vocab * 4
-    sampling = config.max_batch_size * sizes.vocab * 4
-    return activations + logits + sampling
 
 
 def _wanted_len(sizes: ModelSizes, config: EngineConfig) -> int:

@@ -21,7 +21,9 @@ from plait.types import EngineInfo
 _log = logging.getLogger(__name__)
 
 
-def start_native_engine(model_path: Path, config: EngineConfig) -> InProcessClient:
+def start_native_engine(
+    model_path: Path, config: EngineConfig, eos_token_ids: tuple[int, ...] | None = None
+) -> InProcessClient:
     """See plait.engine.start_engine."""
     begin = time.monotonic()
     machine = read_machine()
@@ -32,8 +34,10 @@ def start_native_engine(model_path: Path, config: EngineConfig) -> InProcessClie
     except OSError as error:
         raise ModelFileError(f"{model_path}: {error.strerror}") from None
     model = load_model(model_path, num_threads=num_threads, block_tokens=config.block_tokens)
-    memory = plan_memory(ledger, _sizes_of(model), config)
-    info = _info_of(model, memory, config, num_threads)
+    memory = plan_memory(ledger, _sizes_of(model, config), config)
+    if eos_token_ids is None:
+        eos_token_ids = tuple(Tokenizer.from_metadata(model.metadata).eos_token_ids)
+    info = _info_of(model, memory, config, num_threads, eos_token_ids)
     parts = _native_parts(model, info, config, machine)
     core = EngineCore(parts, info, config, constant_metrics=memory.metrics())
     loaded = time.monotonic()
@@ -55,26 +59,29 @@ def start_native_engine(model_path: Path, config: EngineConfig) -> InProcessClie
     return InProcessClient(core)
 
 
-def _sizes_of(model: LoadedModel) -> ModelSizes:
-    shape = model.hyperparameters.shape
+def _sizes_of(model: LoadedModel, config: EngineConfig) -> ModelSizes:
     return ModelSizes(
         weight_bytes=model.weights.used_bytes,
         kv_block_bytes=model.kv_layout.block_bytes,
         context_length=model.hyperparameters.context_length,
-        hidden=shape.hidden,
-        ffn=shape.ffn,
-        attention_columns=(shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim,
-        vocab=shape.vocab,
+        arena_bytes=model.arena_bytes(config.max_batch_tokens),
+        vocab=model.hyperparameters.shape.vocab,
     )
 
 
-def _info_of(model: LoadedModel, memory: MemoryPlan, config: EngineConfig, num_threads: int) -> EngineInfo:
+def _info_of(
+    model: LoadedModel,
+    memory: MemoryPlan,
+    config: EngineConfig,
+    num_threads: int,
+    eos_token_ids: tuple[int, ...],
+) -> EngineInfo:
     return EngineInfo(
         model_name=model.path.stem,
         architecture=model.hyperparameters.architecture,
         vocab_size=model.hyperparameters.shape.vocab,
         max_model_len=memory.max_model_len,
-        eos_token_ids=tuple(Tokenizer.from_metadata(model.metadata).eos_token_ids),
+        eos_token_ids=eos_token_ids,
         num_kv_blocks=memory.num_kv_blocks,
         block_tokens=config.block_tokens,
         num_compute_threads=num_threads,

@@ -30,9 +30,10 @@ def read_prompt(prompt: Prompt) -> str | list[int]:
         raise InvalidRequestError(
             "A prompt given as a dict needs 'prompt' or 'prompt_token_ids'.", param="prompts"
         )
-    ids = [token_id for token_id in prompt if type(token_id) is int]
-    if len(ids) == len(prompt):
-        return ids
+    if isinstance(prompt, Sequence):
+        ids = [token_id for token_id in prompt if type(token_id) is int]
+        if len(ids) == len(prompt):
+            return ids
     raise InvalidRequestError("A prompt is a text, a list of token ids or a dict.", param="prompts")
 
 

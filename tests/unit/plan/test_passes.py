@@ -13,7 +13,7 @@ from plait.plan import Graph, Shape, fuse
 
 def hyperparameters(architecture: str, num_layers: int) -> Hyperparameters:
     shape = Shape(num_layers, 64, 4, 2, 32, 128, 256, 1e-5)
-    return Hyperparameters(architecture, "tiny", shape, 512, 10_000.0, 32, 1.0, 64, "token_embd.weight")
+    return Hyperparameters(architecture, "tiny", shape, 512, 1_000_000.0, 32, 1.0, 64, "token_embd.weight")
 
 
 @pytest.mark.parametrize("num_layers", [1, 2, 7])
