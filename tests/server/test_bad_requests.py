@@ -58,7 +58,10 @@ CASES: list[tuple[tuple[str, Any], str | None]] = [
     (raw('{"prompt": "a", "n": 1' + "0" * 400 + "}"), "n"),
     # names
     (raw('{"prompt": "a", "prompt": "b"}'), "prompt"),
-    (raw('{"prompt": "a", "stream_options": {"include_usage": true, "include_usage": true}}'), "include_usage"),
+    (
+        raw('{"prompt": "a", "stream_options": {"include_usage": true, "include_usage": true}}'),
+        "include_usage",
+    ),
     (completion(unknown=1), "unknown"),
     (completion(**{"\u0000\n": 1}), None),
     (chat(prompt="a"), "prompt"),
@@ -232,7 +235,9 @@ class LongStream:
         self.thread.start()
 
     def _read(self) -> None:
-        stream = self._talk.openai.completions.create(model="fake", prompt="long", stream=True, max_tokens=450)
+        stream = self._talk.openai.completions.create(
+            model="fake", prompt="long", stream=True, max_tokens=450
+        )
         for chunk in stream:
             self.text += chunk.choices[0].text
             self.finish_reason = chunk.choices[0].finish_reason
@@ -259,7 +264,9 @@ def send(talk: Served, path: str, body: Any) -> Any:
 
 
 @pytest.mark.parametrize(("request_", "param"), CASES, ids=[str(idx) for idx in range(len(CASES))])
-def test_is_refused(disturbed: tuple[Served, LongStream], request_: tuple[str, Any], param: str | None) -> None:
+def test_is_refused(
+    disturbed: tuple[Served, LongStream], request_: tuple[str, Any], param: str | None
+) -> None:
     talk, _ = disturbed
     reply = send(talk, *request_)
     error = reply.json()["error"]

@@ -58,7 +58,10 @@ def test_stream_ends_with_done_and_usage_only_when_asked(shared: Served) -> None
     assert plain[-1] == "[DONE]"
     assert all("usage" not in event for event in plain[:-1])
     with_usage = shared.events(
-        CHAT, messages=HELLO, max_tokens=3, stream_options={"include_usage": True, "include_obfuscation": False}
+        CHAT,
+        messages=HELLO,
+        max_tokens=3,
+        stream_options={"include_usage": True, "include_obfuscation": False},
     )
     assert with_usage[-1] == "[DONE]"
     assert with_usage[-2]["choices"] == []
@@ -116,7 +119,17 @@ def test_content_parts_are_joined(fake: Served) -> None:
 def test_developer_is_system_and_nulls_are_left_out(fake: Served) -> None:
     messages = [{"role": "developer", "content": "x"}, {"role": "user", "content": "y", "name": None}]
     nulls = dict.fromkeys(
-        ("temperature", "n", "stop", "seed", "stream", "tools", "logit_bias", "top_logprobs", "stream_options")
+        (
+            "temperature",
+            "n",
+            "stop",
+            "seed",
+            "stream",
+            "tools",
+            "logit_bias",
+            "top_logprobs",
+            "stream_options",
+        )
     )
     assert fake.post(CHAT, messages=messages, max_tokens=1, **nulls).status_code == 200
     ids = fake.client.requests[-1].prompt_token_ids

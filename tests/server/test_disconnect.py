@@ -15,14 +15,17 @@ import pytest
 from tests.fakes.fake_server import CHAT, COMPLETIONS, Served, serve_fake, wait_until
 
 
-
 @contextmanager
-def connection(talk: Served, path: str, body: bytes, *, length: int | None = None) -> Iterator[socket.socket]:
+def connection(
+    talk: Served, path: str, body: bytes, *, length: int | None = None, head: bytes = b""
+) -> Iterator[socket.socket]:
     """A bare client that has sent a request."""
     parts = urlsplit(talk.url)
-    head = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body) if length is None else length}\r\n\r\n"
+    first = (
+        f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body) if length is None else length}\r\n"
+    )
     with socket.create_connection((parts.hostname, parts.port), timeout=10) as client:
-        client.sendall(head.encode() + body)
+        client.sendall(first.encode() + head + b"\r\n" + body)
         yield client
 
 
@@ -93,18 +96,35 @@ def test_half_a_body_is_given_up(slow: Served) -> None:
     assert is_idle(slow)
 
 
-@pytest.mark.parametrize("stream", [True, False])
-def test_a_client_that_does_not_read_is_given_up(caplog: pytest.LogCaptureFixture, stream: bool) -> None:
-    engine = {"step_s": 0.0, "max_model_len": 100_000 if stream else 8000}
-    with serve_fake(engine=engine, send_timeout_s=0.5) as fake:
-        body = {"prompt": "a", "stream": stream, "logprobs": 20}
-        with connection(fake, COMPLETIONS, json.dumps(body).encode()) as client:
-            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+def test_a_stream_that_is_not_read_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
+    with serve_fake(engine={"step_s": 0.0, "max_model_len": 100_000}, send_timeout_s=0.5) as fake:
+        body = {"prompt": "a", "stream": True, "logprobs": 20}
+        with connection(fake, COMPLETIONS, json.dumps(body).encode()):
             assert wait_until(lambda: fake.client.num_running == 1)
             assert wait_until(lambda: is_idle(fake), 60)
             assert fake.client.num_tokens < 99_000
-            assert fake.metrics()["plait_client_disconnects_total"] == 1
+            assert wait_until(lambda: fake.server.num_connections == 0)
+        assert fake.metrics()["plait_client_disconnects_total"] == 1
     assert "ASGI" not in caplog.text
+
+
+@pytest.mark.parametrize("head", [b"", b"connection: close\r\n"])
+def test_a_whole_reply_that_is_not_read_is_given_up(head: bytes) -> None:
+    with serve_fake(engine={"step_s": 0.0, "max_model_len": 8000}, keep_alive_s=1) as fake:
+        body = {"prompt": "a", "logprobs": 20}
+        with connection(fake, COMPLETIONS, json.dumps(body).encode(), head=head):
+            assert wait_until(lambda: fake.server.num_connections == 1)
+            assert wait_until(lambda: is_idle(fake) and fake.client.num_tokens > 7000)
+            assert wait_until(lambda: fake.server.num_connections == 0)
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /health HT", b"GET /health HTTP/1.1\r\nhost: x\r\n"])
+def test_a_connection_without_a_request_is_closed(sent: bytes) -> None:
+    with serve_fake(keep_alive_s=1) as fake:
+        parts = urlsplit(fake.url)
+        with socket.create_connection((parts.hostname, parts.port), timeout=10) as client:
+            client.sendall(sent)
+            assert client.recv(100) == b""
 
 
 def test_many_leave_and_nothing_stays(slow: Served) -> None:

@@ -49,9 +49,7 @@ class Stream:
 
 
 def test_every_state_of_a_drain() -> None:
-    with serve_fake(
-        engine={"step_s": 0.01}, drain_notice_s=0.6, grace_s=30, retry_after_s=7
-    ) as fake:
+    with serve_fake(engine={"step_s": 0.01}, drain_notice_s=0.6, grace_s=30, retry_after_s=7) as fake:
         stream = Stream(fake.url, max_tokens=200)
         assert fake.http.get("/health/ready").status_code == 200
         fake.server.drain()

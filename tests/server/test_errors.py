@@ -111,7 +111,9 @@ def test_a_bug_while_streaming_still_ends_the_stream(fake: Served, monkeypatch: 
 
 def test_overload_is_429_with_retry_after() -> None:
     with serve_fake(engine={"max_queued": 2, "step_s": 0.01}) as fake:
-        threads = [threading.Thread(target=fake.post, args=(COMPLETIONS,), kwargs={"prompt": "a"}) for _ in "ab"]
+        threads = [
+            threading.Thread(target=fake.post, args=(COMPLETIONS,), kwargs={"prompt": "a"}) for _ in "ab"
+        ]
         for thread in threads:
             thread.start()
         assert wait_until(lambda: fake.client.num_running == 2)

@@ -21,7 +21,9 @@ numbers = st.one_of(
     st.floats(),
     st.booleans(),
 )
-texts = st.one_of(st.text(max_size=20), st.sampled_from(["", "user", "text", "<|turn|>", "say:🙂;", "\0", "\ud800"]))
+texts = st.one_of(
+    st.text(max_size=20), st.sampled_from(["", "user", "text", "<|turn|>", "say:🙂;", "\0", "\ud800"])
+)
 leaves = st.one_of(st.none(), numbers, texts)
 values = st.recursive(
     leaves,
@@ -32,7 +34,10 @@ values = st.recursive(
     max_leaves=12,
 )
 plausible_message = st.fixed_dictionaries(
-    {"role": st.sampled_from(["user", "assistant", "system", "tool", "x"]), "content": st.one_of(texts, values)},
+    {
+        "role": st.sampled_from(["user", "assistant", "system", "tool", "x"]),
+        "content": st.one_of(texts, values),
+    },
     optional={"name": values, "tool_calls": values, "tool_call_id": values},
 )
 # Enough good fields that the odd one is what decides.
@@ -84,7 +89,12 @@ def test_bytes(shared: Served, path: str, body: bytes) -> None:
 
 @pytest.mark.parametrize("path", PATHS)
 def test_the_server_still_works(shared: Served, path: str) -> None:
-    good = {"/tokenize": {"prompt": "a"}, "/detokenize": {"tokens": [97]}, CHAT: {}, COMPLETIONS: {"prompt": "a"}}
+    good = {
+        "/tokenize": {"prompt": "a"},
+        "/detokenize": {"tokens": [97]},
+        CHAT: {},
+        COMPLETIONS: {"prompt": "a"},
+    }
     body: dict[str, Any] = dict(good[path])
     if path == CHAT:
         body["messages"] = [{"role": "user", "content": "a"}]

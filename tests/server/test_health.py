@@ -22,7 +22,9 @@ def probed() -> Iterator[Served]:
 
 def statuses(url: str) -> dict[str, int]:
     with httpx.Client(base_url=url, trust_env=False) as client:
-        return {name: client.get(f"/health{name}").status_code for name in ("", "/live", "/ready", "/progress")}
+        return {
+            name: client.get(f"/health{name}").status_code for name in ("", "/live", "/ready", "/progress")
+        }
 
 
 def both(talk: Served) -> list[dict[str, int]]:

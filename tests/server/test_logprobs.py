@@ -31,7 +31,9 @@ def test_chat_shape(shared: Served) -> None:
 def test_chat_without_top_logprobs(shared: Served) -> None:
     reply = shared.post(CHAT, messages=SAY, logprobs=True, max_tokens=2).json()
     assert [entry["top_logprobs"] for entry in reply["choices"][0]["logprobs"]["content"]] == [[], []]
-    assert shared.post(CHAT, messages=SAY, logprobs=False, max_tokens=2).json()["choices"][0]["logprobs"] is None
+    assert (
+        shared.post(CHAT, messages=SAY, logprobs=False, max_tokens=2).json()["choices"][0]["logprobs"] is None
+    )
 
 
 @pytest.mark.parametrize("num_top", [0, 2])
@@ -94,14 +96,16 @@ def test_streamed_completion_logprobs_with_echo(shared: Served, prompt: Any, n: 
 
 
 def test_tokens_that_are_dropped_by_a_stop_string_have_no_logprobs(shared: Served) -> None:
-    choice = shared.post(COMPLETIONS, prompt="a", logprobs=0, stop="quick", max_tokens=40).json()["choices"][0]
+    choice = shared.post(COMPLETIONS, prompt="a", logprobs=0, stop="quick", max_tokens=40).json()["choices"][
+        0
+    ]
     assert "".join(choice["logprobs"]["tokens"]) == "The quick"
 
 
 def test_offsets_point_into_the_text(shared: Served) -> None:
-    choice = shared.post(
-        COMPLETIONS, prompt="say:a🙂é;", echo=True, logprobs=1, max_tokens=9
-    ).json()["choices"][0]
+    choice = shared.post(COMPLETIONS, prompt="say:a🙂é;", echo=True, logprobs=1, max_tokens=9).json()[
+        "choices"
+    ][0]
     tokens, offsets = choice["logprobs"]["tokens"], choice["logprobs"]["text_offset"]
     for token, offset in zip(tokens, offsets, strict=True):
         if not token.startswith(("bytes:", "<")):
