@@ -78,7 +78,8 @@ def test_gauges_are_zero_after_everybody_left() -> None:
             body: dict[str, Any] = {"prompt": "a", "stream": idx % 2 == 0, "n": 1 + idx % 3}
             with (
                 httpx.Client(base_url=fake.url, timeout=2, trust_env=False) as client,
-                suppress(httpx.ReadTimeout),client.stream("POST", COMPLETIONS, json=body) as reply
+                suppress(httpx.ReadTimeout),
+                client.stream("POST", COMPLETIONS, json=body) as reply,
             ):
                 leave.wait(20)
                 assert reply.status_code == 200
