@@ -112,6 +112,13 @@ def test_second_signal_stops_now(smollm2_path: Path) -> None:
         thread.join(20)
 
 
+def test_start_costs_little(smollm2_path: Path) -> None:
+    """Ready within 2 s on an idle machine; a busy one stretches the time, not the work."""
+    with plait_serve(smollm2_path) as (child, url, _):
+        assert cpu_s(child.pid) < 2
+        assert httpx.get(f"{url}/health/ready").status_code == 200
+
+
 @pytest.mark.slow
 def test_idle_costs_less_than_one_percent_of_a_core(smollm2_path: Path) -> None:
     with plait_serve(smollm2_path, "--health-port", "0") as (child, url, _):

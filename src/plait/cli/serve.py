@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 from pathlib import Path
@@ -38,6 +39,8 @@ def serve(
         if server.served_model_name is None:
             server = server.model_copy(update={"served_model_name": public_name(model_name(resolved))})
         print_plan(resolved, frontend, time.monotonic() - begin)
+        # What is loaded stays: collections that walk it would only be pauses.
+        gc.freeze()
         run_server(frontend, server, on_ready=lambda url: _say(f"plait: ready on {url}"))
 
 
