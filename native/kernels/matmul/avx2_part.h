@@ -221,43 +221,40 @@ PLAIT_AVX2_INLINE void dot_part(const Part& part, const std::byte* q, __m256i (&
   }
 }
 
-// acc[t] += one part times token t of `act`, for kTokens tokens from kFirst on.
-template <PackedKind K, int kFirst, int kTokens>
+// acc[t] += one part times token t of `act`, for kTokens tokens whose sums fit in registers.
+template <PackedKind K, int kTokens>
 PLAIT_AVX2_INLINE void add_tokens(const Head& head, const Part& part, const ActRecord& act, __m256* acc) {
   __m256i total[kTokens];
-  dot_part<K, kTokens>(part, act.q + kFirst * kBlock, total);
+  dot_part<K, kTokens>(part, act.q, total);
   for (int t = 0; t < kTokens; ++t) {
     __m256i isum = total[t];
-    const __m256 scale = broadcast_float(act.scale + (kFirst + t) * 4);
+    const __m256 scale = broadcast_float(act.scale + t * 4);
     if constexpr (is_per_16(K)) {
-      const __m256i imin = _mm256_madd_epi16(part.mins, broadcast_4_bytes(act.half_sum + (kFirst + t) * 4));
+      const __m256i imin = _mm256_madd_epi16(part.mins, broadcast_4_bytes(act.half_sum + t * 4));
       if constexpr (K == PackedKind::kU2K) {
-        acc[kFirst + t] =
-            _mm256_fmadd_ps(_mm256_mul_ps(part.d, scale), _mm256_cvtepi32_ps(isum), acc[kFirst + t]);
-        acc[kFirst + t] =
-            _mm256_fmadd_ps(_mm256_mul_ps(head.min_d, scale), _mm256_cvtepi32_ps(imin), acc[kFirst + t]);
+        acc[t] = _mm256_fmadd_ps(_mm256_mul_ps(part.d, scale), _mm256_cvtepi32_ps(isum), acc[t]);
+        acc[t] = _mm256_fmadd_ps(_mm256_mul_ps(head.min_d, scale), _mm256_cvtepi32_ps(imin), acc[t]);
         continue;
       }
       isum = _mm256_add_epi32(isum, imin);
     }
-    acc[kFirst + t] =
-        _mm256_fmadd_ps(_mm256_mul_ps(part.d, scale), _mm256_cvtepi32_ps(isum), acc[kFirst + t]);
+    acc[t] = _mm256_fmadd_ps(_mm256_mul_ps(part.d, scale), _mm256_cvtepi32_ps(isum), acc[t]);
     constexpr bool kHasMin = !is_per_16(K) && !is_signed(K);
-    if constexpr (kHasMin)
-      acc[kFirst + t] = _mm256_fmadd_ps(part.m, broadcast_float(act.sum + (kFirst + t) * 4), acc[kFirst + t]);
+    if constexpr (kHasMin) acc[t] = _mm256_fmadd_ps(part.m, broadcast_float(act.sum + t * 4), acc[t]);
   }
 }
 
 // acc[t] += one part times token t. So many tokens at a time that their sums and the codes stay in registers.
 template <PackedKind K, int kTokens>
 PLAIT_AVX2_INLINE void add_part(const Head& head, const Part& part, const ActRecord& act, __m256* acc) {
-  constexpr int kMost = is_signed(K) ? 8 : 4;
+  constexpr int kMost = is_signed(K) ? 8 : K == PackedKind::kU6K ? 2 : 4;
   if constexpr (kTokens <= kMost) {
-    add_tokens<K, 0, kTokens>(head, part, act, acc);
+    add_tokens<K, kTokens>(head, part, act, acc);
   } else {
-    constexpr int kHalf = (kTokens + 1) / 2;
-    add_tokens<K, 0, kHalf>(head, part, act, acc);
-    add_tokens<K, kHalf, kTokens - kHalf>(head, part, act, acc);
+    add_tokens<K, kMost>(head, part, act, acc);
+    const ActRecord rest{act.q + kMost * kBlock, act.scale + kMost * 4, act.sum + kMost * 4,
+                         act.half_sum + kMost * 4};
+    add_part<K, kTokens - kMost>(head, part, rest, acc + kMost);
   }
 }
 
