@@ -42,7 +42,8 @@ def open_frontend(model: str, config: EngineConfig, on_progress: ProgressCallbac
     metadata = GgufFile(path).metadata
     tokenizer = Tokenizer.from_metadata(metadata)
     template = ChatTemplate.from_metadata(metadata)
-    return Frontend(start_engine(path, config), tokenizer, template)
+    client = start_engine(path, config, eos_token_ids=tokenizer.eos_token_ids)
+    return Frontend(client, tokenizer, template)
 
 
 def close_frontend(frontend: Frontend) -> None:
