@@ -163,11 +163,10 @@ def test_second_signal_stops_a_process_now() -> None:
 
 
 def test_an_idle_process_leaves_at_once() -> None:
-    with process({}, {}) as (child, url):
-        with httpx.Client(base_url=url) as client:
-            assert client.get("/health").status_code == 200
-            child.send_signal(signal.SIGTERM)
-            assert child.wait(10) == 0
+    with process({}, {}) as (child, url), httpx.Client(base_url=url) as client:
+        assert client.get("/health").status_code == 200
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(10) == 0
 
 
 def test_a_taken_port_is_one_line(fake: Served) -> None:
