@@ -35,15 +35,14 @@ class Mailbox:
 
     def put(self, generation: Generation, request_idx: int, output: TokenOutput) -> None:
         """Called on any thread. Raises RuntimeError when the loop is closed."""
+        # A wake-up that was due when the loop closed never comes, so the flag alone does not tell.
+        if self._loop.is_closed():
+            self._items.clear()
+            raise RuntimeError("the event loop is closed")
         self._items.append((generation, request_idx, output))
         if not self._is_wake_due:
             self._is_wake_due = True
-            try:
-                self._loop.call_soon_threadsafe(self._deliver)
-            except RuntimeError:
-                self._is_wake_due = False
-                self._items.clear()
-                raise
+            self._loop.call_soon_threadsafe(self._deliver)
 
     def _deliver(self) -> None:
         # INVARIANT: the flag falls before the queue is emptied, so an item put later always finds a wake-up.

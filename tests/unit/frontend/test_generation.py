@@ -11,7 +11,8 @@ import pytest
 
 from plait.errors import EngineDeadError, OverloadedError
 from plait.frontend import Frontend
-from plait.types import FinishReason, SamplingParams
+from plait.frontend.generation import Mailbox
+from plait.types import FinishReason, SamplingParams, TokenOutput
 from tests.fakes.fake_client import FakeClient
 from tests.fakes.fake_tokenizer import FakeTemplate, FakeTokenizer
 
@@ -156,6 +157,17 @@ def test_a_closed_loop_aborts_what_nobody_reads(frontend: Frontend, client: Fake
     asyncio.run(run())
     wait_until(lambda: client.num_running == 0)
     assert client.aborted
+
+
+def test_a_wake_up_that_the_loop_did_not_live_to_see() -> None:
+    loop = asyncio.new_event_loop()
+    mailbox = Mailbox(loop)
+    output = TokenOutput(1, 0, (97,))
+    mailbox.put(None, 0, output)  # type: ignore[arg-type]
+    loop.close()
+    for _ in range(2):
+        with pytest.raises(RuntimeError):
+            mailbox.put(None, 0, output)  # type: ignore[arg-type]
 
 
 def test_many_threads_and_loops_at_once(frontend: Frontend) -> None:
