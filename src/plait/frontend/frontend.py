@@ -187,7 +187,7 @@ class Frontend:
         Raises:
             InvalidRequestError, OverloadedError, EngineDeadError: as EngineClient.submit.
         """
-        return Generation(self._running(requests, discard), self._mailbox())
+        return Generation(self._running(requests, discard), self._mailbox(), self._pool)
 
     def submit_sync(self, requests: Sequence[GenerateRequest]) -> SyncGeneration:
         """Start requests for a consumer on this thread; all or none. Raises like submit."""

@@ -176,7 +176,10 @@ def chat_messages(raw: list[dict[str, Any]], *, allow_unknown: bool) -> list[dic
     """
     if not raw:
         raise InvalidRequestError("messages must not be empty.", param="messages")
-    return [_message(message, f"messages[{idx}]", allow_unknown) for idx, message in enumerate(raw)]
+    return [
+        _message(_without_empty(message), f"messages[{idx}]", allow_unknown)
+        for idx, message in enumerate(raw)
+    ]
 
 
 def _message(raw: dict[str, Any], path: str, allow_unknown: bool) -> dict[str, Any]:
@@ -203,6 +206,12 @@ def _message(raw: dict[str, Any], path: str, allow_unknown: bool) -> dict[str, A
             )
         message["tool_calls"] = calls
     return message
+
+
+def _without_empty(raw: dict[str, Any]) -> dict[str, Any]:
+    """Clients send an earlier reply back as it came, with these of its fields empty."""
+    unused = ("annotations", "audio", "function_call", "reasoning_content")
+    return {name: value for name, value in raw.items() if value or name not in unused}
 
 
 def _content(content: Any, path: str) -> str:
