@@ -66,6 +66,11 @@ def print_plan(resolved: ResolvedConfig, frontend: Frontend, load_s: float) -> N
         parts = " + ".join(f"{name} {format_bytes(value)}" for name, value in memory.items())
         total = format_bytes(sum(memory.values()))
         _say(f"  memory: {parts} = {total} of {format_bytes(resolved.memory_bytes)}")
+    server = resolved.config.server
+    stop_s = server.drain_notice_s + server.grace_s
+    # Ended requests get some seconds to be told, and the engine to finish its step.
+    least = f"at least {stop_s + 10:g} s for TimeoutStopSec or terminationGracePeriodSeconds"
+    _say(f"  stop: SIGTERM lets requests end for up to {stop_s:g} s ({least}); a second signal stops now")
 
 
 def _say(line: str) -> None:
