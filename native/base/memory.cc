@@ -13,7 +13,8 @@ namespace plait {
 
 Memory::Memory(size_t bytes) : size_(bytes) {
   if (bytes == 0) return;
-  void* mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* mapped =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapped == MAP_FAILED) {
     throw Error(ErrorCode::kOutOfMemory,
                 "cannot map " + std::to_string(bytes) + " bytes of memory: " + std::strerror(errno));

@@ -60,18 +60,17 @@ inline int run_all(int argc, char** argv) {
   static void test_##name();                                            \
   static ::plait::test::Registrar registrar_##name(#name, test_##name); \
   static void test_##name()
-#define CHECK(cond) \
-  ((cond) ? (void)0 : ::plait::test::fail(__FILE__, __LINE__, "CHECK(" #cond ")"))
+#define CHECK(cond) ((cond) ? (void)0 : ::plait::test::fail(__FILE__, __LINE__, "CHECK(" #cond ")"))
 #define CHECK_EQ(a, b) ::plait::test::check_eq((a), (b), #a ", " #b, __FILE__, __LINE__)
-#define CHECK_THROWS(expr)                                                             \
-  do {                                                                                 \
-    bool thrown = false;                                                               \
-    try {                                                                              \
-      (void)(expr);                                                                    \
-    } catch (const std::exception&) {                                                  \
-      thrown = true;                                                                   \
-    }                                                                                  \
-    if (!thrown) ::plait::test::fail(__FILE__, __LINE__, "did not throw: " #expr);     \
+#define CHECK_THROWS(expr)                                                         \
+  do {                                                                             \
+    bool thrown = false;                                                           \
+    try {                                                                          \
+      (void)(expr);                                                                \
+    } catch (const std::exception&) {                                              \
+      thrown = true;                                                               \
+    }                                                                              \
+    if (!thrown) ::plait::test::fail(__FILE__, __LINE__, "did not throw: " #expr); \
   } while (0)
 #define TEST_MAIN() \
   int main(int argc, char** argv) { return ::plait::test::run_all(argc, argv); }

@@ -1,6 +1,6 @@
 // The instruction set that the kernels use.
-#include <nanobind/stl/string.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
 
 #include "bindings/bindings.h"
 #include "cpu/isa.h"
@@ -14,7 +14,8 @@ void register_kernels(nb::module_& m) {
         IsaChoice choice = choose_isa();
         return std::pair<std::string, std::string>(isa_name(choice.isa), choice.reason);
       },
-      "(name, reason) of the instruction set to use; PLAIT_FORCE_ISA forces one. Raises NativeError when it cannot run.");
+      "(name, reason) of the instruction set to use; PLAIT_FORCE_ISA forces one. Raises NativeError when it "
+      "cannot run.");
 }
 
 }  // namespace plait

@@ -128,7 +128,8 @@ void register_kv(nb::module_& m) {
       .def("num_refs", &KvManager::num_refs, nb::arg("block"))
       .def("block_version", &KvManager::block_version, nb::arg("block"),
            "Raised by every write grant. Any thread.")
-      .def("counters", &counters, nb::sig("def counters(self) -> dict[str, int]"), "Totals since construction, by name.")
+      .def("counters", &counters, nb::sig("def counters(self) -> dict[str, int]"),
+           "Totals since construction, by name.")
       .def("check_consistency", &KvManager::check_consistency,
            "Recount everything; raises on a contradiction.")
       .def_prop_ro("num_blocks", &KvManager::num_blocks)

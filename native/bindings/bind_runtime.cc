@@ -1,5 +1,5 @@
-// Weights, plans, steps and the compute thread. The GIL is released while weights are packed, while logits are
-// evaluated and while the compute thread is joined; the other calls take microseconds.
+// Weights, plans, steps and the compute thread. The GIL is released while weights are packed, while logits
+// are evaluated and while the compute thread is joined; the other calls take microseconds.
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -29,7 +29,8 @@ Isa isa_of(const std::string& name) {
   for (Isa isa : {Isa::kScalar, Isa::kAvx2}) {
     if (name == isa_name(isa) && is_isa_supported(isa)) return isa;
   }
-  throw Error(ErrorCode::kUnsupported, "instruction set " + name + " is unknown or not supported by this CPU");
+  throw Error(ErrorCode::kUnsupported,
+              "instruction set " + name + " is unknown or not supported by this CPU");
 }
 
 const TensorInfo& tensor_of(const GgufFile& file, const std::string& name) {
@@ -54,8 +55,8 @@ void register_weights(nb::module_& m) {
             const TensorInfo& tensor = tensor_of(file, name);
             const nb::gil_scoped_release release;
             file.prefetch(tensor);
-            const int32_t id =
-                weights.add_matrix(name, tensor.type, file.tensor_data(tensor), tensor.rows(), tensor.columns(), num_threads);
+            const int32_t id = weights.add_matrix(name, tensor.type, file.tensor_data(tensor), tensor.rows(),
+                                                  tensor.columns(), num_threads);
             file.release(tensor);
             return id;
           },
@@ -70,7 +71,8 @@ void register_weights(nb::module_& m) {
           "file"_a, "tensor"_a, "Copy a one-dimensional tensor as float32 and return its vector id.")
       .def("vector_values",
            [](const Weights& weights, int32_t id) {
-             if (id < 0 || id >= weights.num_vectors()) throw Error(ErrorCode::kInvalidArgument, "no such vector");
+             if (id < 0 || id >= weights.num_vectors())
+               throw Error(ErrorCode::kInvalidArgument, "no such vector");
              const auto values = weights.vector(id);
              return std::vector<float>(values.begin(), values.end());
            })
@@ -81,9 +83,8 @@ void register_plan(nb::module_& m) {
   nb::class_<KvLayout>(m, "KvLayout")
       .def(
           "__init__",
-          [](KvLayout* self, int32_t num_layers, int32_t num_kv_heads, int32_t head_dim, int32_t block_tokens) {
-            new (self) KvLayout{num_layers, num_kv_heads, head_dim, block_tokens};
-          },
+          [](KvLayout* self, int32_t num_layers, int32_t num_kv_heads, int32_t head_dim,
+             int32_t block_tokens) { new (self) KvLayout{num_layers, num_kv_heads, head_dim, block_tokens}; },
           "num_layers"_a, "num_kv_heads"_a, "head_dim"_a, "block_tokens"_a)
       .def_prop_ro("block_bytes", &KvLayout::block_bytes)
       .def_ro("block_tokens", &KvLayout::block_tokens);
@@ -101,45 +102,54 @@ void register_plan(nb::module_& m) {
       .def(
           "add_buffer",
           [](Plan& plan, std::string name, int32_t cols, bool is_acts, bool has_q8, bool has_f32) {
-            plan.buffers.push_back({std::move(name), is_acts ? BufferKind::kActs : BufferKind::kRows, cols, has_q8, has_f32});
+            plan.buffers.push_back(
+                {std::move(name), is_acts ? BufferKind::kActs : BufferKind::kRows, cols, has_q8, has_f32});
             return static_cast<int32_t>(plan.buffers.size()) - 1;
           },
           "name"_a, "cols"_a, "is_acts"_a, "has_q8"_a = false, "has_f32"_a = false)
       .def(
           "add_rope",
           [](Plan& plan, const std::string& style, std::vector<float> inverse_freqs) {
-            if (style != "interleaved" && style != "half") throw Error(ErrorCode::kInvalidArgument, "unknown rope style " + style);
-            plan.ropes.push_back({style == "half" ? RopeStyle::kHalf : RopeStyle::kInterleaved, std::move(inverse_freqs)});
+            if (style != "interleaved" && style != "half")
+              throw Error(ErrorCode::kInvalidArgument, "unknown rope style " + style);
+            plan.ropes.push_back(
+                {style == "half" ? RopeStyle::kHalf : RopeStyle::kInterleaved, std::move(inverse_freqs)});
             return static_cast<int32_t>(plan.ropes.size()) - 1;
           },
           "style"_a, "inverse_freqs"_a)
       .def(
           "add_embed",
-          [](Plan& plan, int32_t table, float scale, int32_t out) { plan.ops.emplace_back(EmbedOp{table, scale, out}); },
+          [](Plan& plan, int32_t table, float scale, int32_t out) {
+            plan.ops.emplace_back(EmbedOp{table, scale, out});
+          },
           "table"_a, "scale"_a, "out"_a)
       .def(
           "add_add_norm",
-          [](Plan& plan, int32_t residual, int32_t delta, int32_t post_norm, int32_t norm, float eps, int32_t out) {
-            plan.ops.emplace_back(AddNormOp{residual, delta, post_norm, norm, eps, out});
-          },
+          [](Plan& plan, int32_t residual, int32_t delta, int32_t post_norm, int32_t norm, float eps,
+             int32_t out) { plan.ops.emplace_back(AddNormOp{residual, delta, post_norm, norm, eps, out}); },
           "residual"_a, "delta"_a, "post_norm"_a, "norm"_a, "eps"_a, "out"_a)
       .def(
           "add_qkv",
           [](Plan& plan, int32_t in, const std::tuple<int32_t, int32_t, int32_t>& weights, int32_t num_heads,
-             const std::pair<int32_t, int32_t>& norms, float eps, int32_t rope, int32_t layer, int32_t out_q) {
+             const std::pair<int32_t, int32_t>& norms, float eps, int32_t rope, int32_t layer,
+             int32_t out_q) {
             const auto [wq, wk, wv] = weights;
-            plan.ops.emplace_back(QkvOp{in, wq, wk, wv, num_heads, norms.first, norms.second, eps, rope, layer, out_q});
+            plan.ops.emplace_back(
+                QkvOp{in, wq, wk, wv, num_heads, norms.first, norms.second, eps, rope, layer, out_q});
           },
           "in_"_a, "weights"_a, "num_heads"_a, "norms"_a, "eps"_a, "rope"_a, "layer"_a, "out_q"_a)
       .def(
           "add_attention",
-          [](Plan& plan, int32_t q, int32_t layer, int32_t num_heads, int32_t window, float scale, float softcap, int32_t out) {
+          [](Plan& plan, int32_t q, int32_t layer, int32_t num_heads, int32_t window, float scale,
+             float softcap, int32_t out) {
             plan.ops.emplace_back(AttentionOp{q, layer, num_heads, window, scale, softcap, out});
           },
           "q"_a, "layer"_a, "num_heads"_a, "window"_a, "scale"_a, "softcap"_a, "out"_a)
       .def(
           "add_matmul",
-          [](Plan& plan, int32_t in, int32_t weight, int32_t out) { plan.ops.emplace_back(MatmulOp{in, weight, out}); },
+          [](Plan& plan, int32_t in, int32_t weight, int32_t out) {
+            plan.ops.emplace_back(MatmulOp{in, weight, out});
+          },
           "in_"_a, "weight"_a, "out"_a)
       .def(
           "add_gated",
@@ -153,12 +163,15 @@ void register_plan(nb::module_& m) {
           "in_"_a, "gate"_a, "up"_a, "activation"_a, "out"_a)
       .def(
           "add_logits",
-          [](Plan& plan, int32_t residual, int32_t delta, int32_t post_norm, int32_t norm, float eps, int32_t head, float softcap) {
+          [](Plan& plan, int32_t residual, int32_t delta, int32_t post_norm, int32_t norm, float eps,
+             int32_t head, float softcap) {
             plan.ops.emplace_back(LogitsOp{residual, delta, post_norm, norm, eps, head, softcap});
           },
           "residual"_a, "delta"_a, "post_norm"_a, "norm"_a, "eps"_a, "head"_a, "softcap"_a)
-      .def("verify", &verify_plan, "weights"_a, "Raise NativeError when an operation does not fit its buffers or weights.")
-      .def("arena_bytes", &Runner::arena_bytes, "max_tokens"_a, "Bytes that steps of so many tokens write to.")
+      .def("verify", &verify_plan, "weights"_a,
+           "Raise NativeError when an operation does not fit its buffers or weights.")
+      .def("arena_bytes", &Runner::arena_bytes, "max_tokens"_a,
+           "Bytes that steps of so many tokens write to.")
       .def("describe", &describe_plan, "weights"_a, "One line per operation.");
 }
 
@@ -167,9 +180,9 @@ void register_steps(nb::module_& m) {
       .def(
           "__init__",
           [](SlotStart* self, int32_t slot, std::vector<int32_t> prompt_ids, std::vector<int32_t> output_ids,
-             float temperature, float top_p, int32_t top_k, float min_p, float repetition_penalty, float presence_penalty,
-             float frequency_penalty, uint64_t seed, int32_t num_logprobs, int32_t min_tokens,
-             std::vector<int32_t> stop_token_ids, Pairs logit_bias) {
+             float temperature, float top_p, int32_t top_k, float min_p, float repetition_penalty,
+             float presence_penalty, float frequency_penalty, uint64_t seed, int32_t num_logprobs,
+             int32_t min_tokens, std::vector<int32_t> stop_token_ids, Pairs logit_bias) {
             new (self) SlotStart();
             self->slot = slot;
             self->prompt_ids = std::move(prompt_ids);
@@ -188,10 +201,10 @@ void register_steps(nb::module_& m) {
             p.stop_token_ids = std::move(stop_token_ids);
             p.logit_bias = std::move(logit_bias);
           },
-          "slot"_a, "prompt_ids"_a, "output_ids"_a = std::vector<int32_t>(), "temperature"_a = 1.0F, "top_p"_a = 1.0F,
-          "top_k"_a = 0, "min_p"_a = 0.0F, "repetition_penalty"_a = 1.0F, "presence_penalty"_a = 0.0F,
-          "frequency_penalty"_a = 0.0F, "seed"_a = 0, "num_logprobs"_a = -1, "min_tokens"_a = 0,
-          "stop_token_ids"_a = std::vector<int32_t>(), "logit_bias"_a = Pairs())
+          "slot"_a, "prompt_ids"_a, "output_ids"_a = std::vector<int32_t>(), "temperature"_a = 1.0F,
+          "top_p"_a = 1.0F, "top_k"_a = 0, "min_p"_a = 0.0F, "repetition_penalty"_a = 1.0F,
+          "presence_penalty"_a = 0.0F, "frequency_penalty"_a = 0.0F, "seed"_a = 0, "num_logprobs"_a = -1,
+          "min_tokens"_a = 0, "stop_token_ids"_a = std::vector<int32_t>(), "logit_bias"_a = Pairs())
       .def_ro("slot", &SlotStart::slot)
       .def_ro("prompt_ids", &SlotStart::prompt_ids)
       .def_ro("output_ids", &SlotStart::output_ids);
@@ -256,24 +269,30 @@ void register_compute(nb::module_& m) {
       .def(nb::init<const KvLayout&, int32_t>(), "layout"_a, "num_blocks"_a)
       .def_prop_ro("num_blocks", &KvStorage::num_blocks);
 
-  nb::class_<ComputeThread>(m, "ComputeThread", "Runs steps on a thread of its own, with a team of compute threads.")
+  nb::class_<ComputeThread>(m, "ComputeThread",
+                            "Runs steps on a thread of its own, with a team of compute threads.")
       .def(
           "__init__",
           [](ComputeThread* self, std::shared_ptr<Plan> plan, std::shared_ptr<Weights> weights,
              std::shared_ptr<KvStorage> kv, std::shared_ptr<Doorbell> results_bell, const std::string& isa,
              int32_t num_threads, std::vector<int32_t> cpus, int32_t max_tokens, int32_t max_slots) {
             if (num_threads < 1 || max_tokens < 1 || max_slots < 1) {
-              throw Error(ErrorCode::kInvalidArgument, "num_threads, max_tokens and max_slots must be positive");
+              throw Error(ErrorCode::kInvalidArgument,
+                          "num_threads, max_tokens and max_slots must be positive");
             }
             verify_plan(*plan, *weights);
             new (self) ComputeThread(std::move(plan), std::move(weights), std::move(kv),
                                      {isa_of(isa), num_threads, std::move(cpus), {max_tokens, max_slots}},
                                      std::move(results_bell));
           },
-          "plan"_a, "weights"_a, "kv"_a, "results_bell"_a, "isa"_a, "num_threads"_a, "cpus"_a, "max_tokens"_a, "max_slots"_a)
+          "plan"_a, "weights"_a, "kv"_a, "results_bell"_a, "isa"_a, "num_threads"_a, "cpus"_a, "max_tokens"_a,
+          "max_slots"_a)
       .def(
-          "submit", [](ComputeThread& compute, StepInput& step) { return compute.try_submit(std::move(step)); }, "step"_a,
-          "Move the step into the ring. False: the ring is full and the step is unchanged. Raises NativeError for a bad step.")
+          "submit",
+          [](ComputeThread& compute, StepInput& step) { return compute.try_submit(std::move(step)); },
+          "step"_a,
+          "Move the step into the ring. False: the ring is full and the step is unchanged. Raises "
+          "NativeError for a bad step.")
       .def("pop_results",
            [](ComputeThread& compute) {
              std::vector<StepResult> results;

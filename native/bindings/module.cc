@@ -12,12 +12,18 @@ namespace {
 // plait::Error becomes plait._native.NativeError, whose args are (code, message).
 const char* code_name(plait::ErrorCode code) {
   switch (code) {
-    case plait::ErrorCode::kInvalidFile: return "invalid_file";
-    case plait::ErrorCode::kUnsupported: return "unsupported";
-    case plait::ErrorCode::kInvalidArgument: return "invalid_argument";
-    case plait::ErrorCode::kOutOfMemory: return "out_of_memory";
-    case plait::ErrorCode::kSystem: return "system";
-    case plait::ErrorCode::kInternal: return "internal";
+    case plait::ErrorCode::kInvalidFile:
+      return "invalid_file";
+    case plait::ErrorCode::kUnsupported:
+      return "unsupported";
+    case plait::ErrorCode::kInvalidArgument:
+      return "invalid_argument";
+    case plait::ErrorCode::kOutOfMemory:
+      return "out_of_memory";
+    case plait::ErrorCode::kSystem:
+      return "system";
+    case plait::ErrorCode::kInternal:
+      return "internal";
   }
   return "internal";
 }
@@ -26,7 +32,8 @@ const char* code_name(plait::ErrorCode code) {
 
 NB_MODULE(_native, m) {
   m.doc() = "The native core of plait.";
-  static nb::object native_error = nb::steal(PyErr_NewException("plait._native.NativeError", PyExc_RuntimeError, nullptr));
+  static nb::object native_error =
+      nb::steal(PyErr_NewException("plait._native.NativeError", PyExc_RuntimeError, nullptr));
   m.attr("NativeError") = native_error;
   nb::register_exception_translator(
       [](const std::exception_ptr& p, void*) {

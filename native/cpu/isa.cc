@@ -25,15 +25,18 @@ bool has_f16c() {
 
 const char* isa_name(Isa isa) {
   switch (isa) {
-    case Isa::kScalar: return "scalar";
-    case Isa::kAvx2: return "avx2";
+    case Isa::kScalar:
+      return "scalar";
+    case Isa::kAvx2:
+      return "avx2";
   }
   return "unknown";
 }
 
 bool is_isa_supported(Isa isa) {
   switch (isa) {
-    case Isa::kScalar: return true;
+    case Isa::kScalar:
+      return true;
     case Isa::kAvx2:
 #if defined(__x86_64__)
       return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
@@ -55,8 +58,8 @@ IsaChoice choose_isa() {
       }
       return {isa, "forced by PLAIT_FORCE_ISA"};
     }
-    throw Error(ErrorCode::kUnsupported, std::string("PLAIT_FORCE_ISA=") + forced +
-                                             ": unknown; use one of scalar, avx2 or unset it");
+    throw Error(ErrorCode::kUnsupported,
+                std::string("PLAIT_FORCE_ISA=") + forced + ": unknown; use one of scalar, avx2 or unset it");
   }
   if (is_isa_supported(Isa::kAvx2)) return {Isa::kAvx2, "widest that this CPU supports"};
   return {Isa::kScalar, "no AVX2, FMA and F16C on this CPU: slow scalar kernels"};

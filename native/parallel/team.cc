@@ -29,7 +29,9 @@ bool pin_this_thread(int32_t cpu) {
   return pthread_setaffinity_np(pthread_self(), sizeof(set), &set) == 0;
 }
 
-void name_this_thread(const char* name) { pthread_setname_np(pthread_self(), std::string(name).substr(0, 15).c_str()); }
+void name_this_thread(const char* name) {
+  pthread_setname_np(pthread_self(), std::string(name).substr(0, 15).c_str());
+}
 
 Team::Team(int32_t num_threads, const std::vector<int32_t>& cpus) {
   for (int32_t member = 1; member < num_threads; ++member) {

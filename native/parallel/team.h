@@ -1,8 +1,8 @@
 // The compute team: a fixed set of threads that run the chunks of one job after another.
 // Knows: chunks. Must not know: what a chunk does.
 //
-// Owner: the thread that calls run() (the compute thread); it works as member 0. Chunks are claimed one by one,
-// so a member that the kernel takes off the CPU delays one chunk, not the job. Members spin for some
+// Owner: the thread that calls run() (the compute thread); it works as member 0. Chunks are claimed one by
+// one, so a member that the kernel takes off the CPU delays one chunk, not the job. Members spin for some
 // microseconds between jobs, then sleep on a futex: an idle team uses no CPU.
 #pragma once
 
@@ -26,13 +26,15 @@ class Team {
 
   int32_t num_threads() const { return static_cast<int32_t>(threads_.size()) + 1; }
 
-  // Runs fn(chunk, member) for every chunk in [0, num_chunks) and returns when all have ended. What the chunks
-  // wrote is visible afterwards. Chunks must not throw. Only the owner calls it; not reentrant.
+  // Runs fn(chunk, member) for every chunk in [0, num_chunks) and returns when all have ended. What the
+  // chunks wrote is visible afterwards. Chunks must not throw. Only the owner calls it; not reentrant.
   template <typename Fn>
   void run(int32_t num_chunks, Fn&& fn) {
     using Plain = std::remove_reference_t<Fn>;
-    run_job(num_chunks, [](void* context, int32_t chunk, int32_t member) { (*static_cast<Plain*>(context))(chunk, member); },
-            const_cast<void*>(static_cast<const void*>(&fn)));
+    run_job(
+        num_chunks,
+        [](void* context, int32_t chunk, int32_t member) { (*static_cast<Plain*>(context))(chunk, member); },
+        const_cast<void*>(static_cast<const void*>(&fn)));
   }
 
  private:
@@ -44,9 +46,9 @@ class Team {
   ChunkFn fn_ = nullptr;
   void* context_ = nullptr;
 
-  // ticket_: number of chunks in the high half, next chunk in the low half. The owner's release store publishes
-  // the job; a member's acquire fetch_add claims a chunk of whatever job stands, and that job stays until the
-  // claimed chunk has ended, since remaining_ counts it.
+  // ticket_: number of chunks in the high half, next chunk in the low half. The owner's release store
+  // publishes the job; a member's acquire fetch_add claims a chunk of whatever job stands, and that job stays
+  // until the claimed chunk has ended, since remaining_ counts it.
   alignas(64) std::atomic<uint64_t> ticket_{0};
   // remaining_: chunks not ended. Members' release decrements pair with the owner's acquire load.
   alignas(64) std::atomic<int32_t> remaining_{0};

@@ -128,10 +128,10 @@ def case(request: pytest.FixtureRequest) -> tuple[str, Path, list[GenerateReques
 
 @pytest.mark.parametrize("batch", [2, 3, 8, 17])
 def test_batches_of_different_neighbours(case, batch: int) -> None:
-    _, path, requests, alone = case
+    name, path, requests, alone = case
     client = engine(path)
     try:
-        for first in range(0, len(requests), 5):
+        for first in range(0, len(requests), 5 if name == "smollm2" else 9):
             chosen = [(first + 3 * k) % len(requests) for k in range(batch)]
             answers = run(client, [requests[i] for i in chosen])
             assert [answer[0].content() for answer in answers] == [alone[i] for i in chosen]
@@ -169,7 +169,9 @@ def test_fresh_and_from_cache(case) -> None:
 
 def test_preempted_and_resumed(case) -> None:
     """A pool far too small for all: requests are preempted and computed again, with the same result."""
-    _, path, requests, alone = case
+    name, path, requests, alone = case
+    if name != "smollm2":
+        pytest.skip("what differs between models has been compared; this compares scheduling")
     probe = engine(path, kv_cache_bytes=1 << 30)
     per_token = (1 << 30) / (probe.info.num_kv_blocks * probe.info.block_tokens)
     probe.close()

@@ -62,7 +62,7 @@ class FakeClient(EngineClient):
             vocab_size=FakeTokenizer.vocab_size,
             max_model_len=max_model_len,
             eos_token_ids=(EOS,),
-            num_kv_blocks=64,
+            num_kv_blocks=max(64, -(-max_model_len // 16)),
             block_tokens=16,
             num_compute_threads=1,
             isa="none",

@@ -22,6 +22,7 @@ class FakeTokenizer:
     bos_token_id = BOS
     eos_token_ids = (EOS,)
     adds_bos = True
+    strips_first_space = False
 
     def encode(self, text: str, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
         return self.encode_spans([Span(text, parse_special)], add_special=add_special)
@@ -39,6 +40,12 @@ class FakeTokenizer:
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         kept = (i for i in ids if not (skip_special_tokens and self.is_special(i)))
         return b"".join(self.token_bytes(i) for i in kept).decode("utf-8", "replace")
+
+    def min_num_tokens(self, text: str) -> int:
+        return len(text)
+
+    def visible_bytes(self, token_id: int, skip_special_tokens: bool) -> bytes:
+        return b"" if skip_special_tokens and self.is_special(token_id) else self.token_bytes(token_id)
 
     def token_bytes(self, token_id: int) -> bytes:
         if token_id < 256:

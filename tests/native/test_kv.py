@@ -43,6 +43,7 @@ class Oracle:
 
     cells: dict[tuple[int, int], tuple[bytes, tuple[int, ...]]] = field(default_factory=dict)
     published: dict[tuple[bytes, tuple[int, ...]], int] = field(default_factory=dict)
+    ever_published: set[tuple[bytes, tuple[int, ...]]] = field(default_factory=set)
 
     def write(self, block: int, offset: int, value: tuple[bytes, tuple[int, ...]]) -> None:
         self.cells[block, offset] = value
@@ -101,7 +102,11 @@ class KvMachine(RuleBasedStateMachine):
         seq_id = self.pick(data)
         sequence = self.sequences[seq_id]
         first = sequence.num_written if is_in_flight else sequence.num_committed
-        end = first + num_new
+        self.step(data, seq_id, first + num_new, is_in_flight)
+
+    def step(self, data: st.DataObject, seq_id: int, end: int, is_in_flight: bool) -> None:
+        sequence = self.sequences[seq_id]
+        first = sequence.num_written if is_in_flight else sequence.num_committed
         before = self.kv.block_table(seq_id)
         num_free = self.kv.num_free_blocks
         shared = [
@@ -125,7 +130,7 @@ class KvMachine(RuleBasedStateMachine):
         replaced = [i for i, block in enumerate(before) if after[i] != block]
         assert [before[i] for i in replaced] == shared
         self.do_copies()
-        if not is_in_flight:  # the step in flight is given up: other tokens may take its place
+        if sequence.num_written > first:  # the step in flight is given up: other tokens may take its place
             del sequence.tokens[first:]
         while len(sequence.tokens) < end:
             sequence.tokens.append(data.draw(st.integers(0, 1), label="token"))
@@ -142,7 +147,26 @@ class KvMachine(RuleBasedStateMachine):
         ready = [i for i, s in self.sequences.items() if s.num_written > s.num_committed]
         seq_id = data.draw(st.sampled_from(ready), label="sequence")
         sequence = self.sequences[seq_id]
-        num = data.draw(st.integers(1, sequence.num_written - sequence.num_committed), label="num")
+        self.commit_tokens(
+            seq_id, data.draw(st.integers(1, sequence.num_written - sequence.num_committed), label="num")
+        )
+
+    @rule(
+        data=st.data(), tokens=st.lists(st.integers(0, 1), min_size=7, max_size=14), is_closed=st.booleans()
+    )
+    def run_prompt(self, data: st.DataObject, tokens: list[int], is_closed: bool) -> None:
+        """Fills the cache, and then the pool, quicker than single steps would."""
+        seq_id = self.next_id
+        self.open_sequence(tokens=tokens, salt=b"", use_cache=True)
+        self.step(data, seq_id, len(tokens), is_in_flight=False)
+        sequence = self.sequences[seq_id]
+        if sequence.num_written > sequence.num_committed:
+            self.commit_tokens(seq_id, sequence.num_written - sequence.num_committed)
+        if is_closed:
+            self.close(seq_id)
+
+    def commit_tokens(self, seq_id: int, num: int) -> None:
+        sequence = self.sequences[seq_id]
         end = sequence.num_committed + num
         self.kv.commit(seq_id, sequence.tokens[sequence.num_committed : end])
         sequence.num_committed = end
@@ -152,6 +176,7 @@ class KvMachine(RuleBasedStateMachine):
             for n in range((end - num) // BLOCK_TOKENS, end // BLOCK_TOKENS):
                 key = sequence.salt, tuple(sequence.tokens[: (n + 1) * BLOCK_TOKENS])
                 assert self.oracle.published.setdefault(key, table[n]) == table[n]
+                self.oracle.ever_published.add(key)
 
     @precondition(lambda self: self.sequences)
     @rule(data=st.data())
@@ -168,7 +193,9 @@ class KvMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.sequences)
     @rule(data=st.data())
     def close_sequence(self, data: st.DataObject) -> None:
-        seq_id = self.pick(data)
+        self.close(self.pick(data))
+
+    def close(self, seq_id: int) -> None:
         self.kv.close_sequence(seq_id)
         del self.sequences[seq_id]
 
@@ -207,13 +234,16 @@ class KvMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "kv"):
             return
+        for salt, key_tokens in self.oracle.ever_published:
+            self.open_sequence(tokens=[*key_tokens, 0], salt=salt, use_cache=True)
+            self.close(self.next_id - 1)
         for seq_id in list(self.sequences):
-            self.kv.close_sequence(seq_id)
+            self.close(seq_id)
         self.kv.check_consistency()
         assert self.kv.num_free_blocks == NUM_BLOCKS
 
 
-KvMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+KvMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 TestKvMachine = KvMachine.TestCase
 
 

@@ -157,68 +157,105 @@ PLAIT_AVX2_INLINE void load_part(const Head& head, const std::byte* p, Part& par
   }
 }
 
-// Sum of kNum maddubs products in int16 lanes; the caller knows that they fit.
-template <int kNum>
-PLAIT_AVX2_INLINE __m256i dot_int16(const __m256i* w, const std::byte* q) {
-  __m256i sum = _mm256_maddubs_epi16(w[0], broadcast_4_bytes(q));
-  for (int j = 1; j < kNum; ++j) {
-    sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(w[j], broadcast_4_bytes(q + 4 * j)));
-  }
-  return sum;
-}
-
-PLAIT_AVX2_INLINE __m256i dot_signed(const Part& part, const std::byte* q) {
-  const __m256i ones = _mm256_set1_epi16(1);
-  __m256i sum = _mm256_setzero_si256();
-  for (int j = 0; j < 8; ++j) {
-    const __m256i a = _mm256_sign_epi8(broadcast_4_bytes(q + 4 * j), part.w[j]);
-    const __m256i products = _mm256_maddubs_epi16(_mm256_abs_epi8(part.w[j]), a);
-    sum = _mm256_add_epi32(sum, _mm256_madd_epi16(products, ones));
-  }
-  return sum;
-}
-
-// The integer sum of a part with one token's q. How many int16 products may be added before they are widened:
-// 2 * 127 * largest code * number must stay below 32768.
-template <PackedKind K>
-PLAIT_AVX2_INLINE __m256i dot_part(const Part& part, const std::byte* q) {
-  if constexpr (is_signed(K)) {
-    return dot_signed(part, q);
-  } else if constexpr (K == PackedKind::kU6K) {
-    const __m256i a = _mm256_add_epi32(_mm256_madd_epi16(dot_int16<2>(part.w, q), part.s0),
-                                       _mm256_madd_epi16(dot_int16<2>(part.w + 2, q + 8), part.s0));
-    const __m256i b = _mm256_add_epi32(_mm256_madd_epi16(dot_int16<2>(part.w + 4, q + 16), part.s1),
-                                       _mm256_madd_epi16(dot_int16<2>(part.w + 6, q + 24), part.s1));
-    return _mm256_add_epi32(a, b);
-  } else if constexpr (is_per_16(K)) {
-    return _mm256_add_epi32(_mm256_madd_epi16(dot_int16<4>(part.w, q), part.s0),
-                            _mm256_madd_epi16(dot_int16<4>(part.w + 4, q + 16), part.s1));
-  } else if constexpr (record_shape(K).high_bits == 1) {
-    const __m256i ones = _mm256_set1_epi16(1);
-    return _mm256_add_epi32(_mm256_madd_epi16(dot_int16<4>(part.w, q), ones),
-                            _mm256_madd_epi16(dot_int16<4>(part.w + 4, q + 16), ones));
-  } else {
-    return _mm256_madd_epi16(dot_int16<8>(part.w, q), _mm256_set1_epi16(1));
-  }
-}
-
-template <PackedKind K>
-PLAIT_AVX2_INLINE __m256 add_part(const Head& head, const Part& part, const ActRecord& act, int t,
-                                  __m256 acc) {
-  __m256i isum = dot_part<K>(part, act.q + t * kBlock);
-  const __m256 scale = broadcast_float(act.scale + t * 4);
-  if constexpr (is_per_16(K)) {
-    const __m256i imin = _mm256_madd_epi16(part.mins, broadcast_4_bytes(act.half_sum + t * 4));
-    if constexpr (K == PackedKind::kU2K) {
-      acc = _mm256_fmadd_ps(_mm256_mul_ps(part.d, scale), _mm256_cvtepi32_ps(isum), acc);
-      return _mm256_fmadd_ps(_mm256_mul_ps(head.min_d, scale), _mm256_cvtepi32_ps(imin), acc);
+// sum[t] = sums of code quads [kFrom, kFrom + kNum) of one token each, in int16 lanes; the caller knows that
+// they fit. Quads outside, tokens inside: a vector of codes serves all tokens, and one sum per token stays in
+// registers.
+template <int kTokens, int kFrom, int kNum>
+PLAIT_AVX2_INLINE void dot_quads(const __m256i* w, const std::byte* q, __m256i (&sum)[kTokens]) {
+  for (int j = kFrom; j < kFrom + kNum; ++j) {
+    for (int t = 0; t < kTokens; ++t) {
+      const __m256i products = _mm256_maddubs_epi16(w[j], broadcast_4_bytes(q + t * kBlock + 4 * j));
+      sum[t] = j == kFrom ? products : _mm256_add_epi16(sum[t], products);
+      if constexpr (kTokens > 1) PLAIT_PIN(sum[t]);
     }
-    isum = _mm256_add_epi32(isum, imin);
   }
-  acc = _mm256_fmadd_ps(_mm256_mul_ps(part.d, scale), _mm256_cvtepi32_ps(isum), acc);
-  constexpr bool kHasMin = !is_per_16(K) && !is_signed(K);
-  if constexpr (kHasMin) acc = _mm256_fmadd_ps(part.m, broadcast_float(act.sum + t * 4), acc);
-  return acc;
+}
+
+// A product of signed bytes fills its int16 pair, so each is widened before it is added.
+template <int kTokens>
+PLAIT_AVX2_INLINE void dot_signed(const __m256i* w, const std::byte* q, __m256i (&sum)[kTokens]) {
+  const __m256i ones = _mm256_set1_epi16(1);
+  for (int j = 0; j < 8; ++j) {
+    const __m256i magnitude = _mm256_abs_epi8(w[j]);
+    for (int t = 0; t < kTokens; ++t) {
+      const __m256i a = _mm256_sign_epi8(broadcast_4_bytes(q + t * kBlock + 4 * j), w[j]);
+      const __m256i wide = _mm256_madd_epi16(_mm256_maddubs_epi16(magnitude, a), ones);
+      sum[t] = j == 0 ? wide : _mm256_add_epi32(sum[t], wide);
+      if constexpr (kTokens > 1) PLAIT_PIN(sum[t]);
+    }
+  }
+}
+
+// Adds the quads [kFrom, kFrom + kNum), times `scale` per int16 lane, to (or, first, sets) the int32 totals.
+template <int kTokens, int kFrom, int kNum>
+PLAIT_AVX2_INLINE void dot_scaled(const __m256i* w, const std::byte* q, __m256i scale,
+                                  __m256i (&total)[kTokens]) {
+  __m256i sum[kTokens];
+  dot_quads<kTokens, kFrom, kNum>(w, q, sum);
+  for (int t = 0; t < kTokens; ++t) {
+    const __m256i wide = _mm256_madd_epi16(sum[t], scale);
+    total[t] = kFrom == 0 ? wide : _mm256_add_epi32(total[t], wide);
+  }
+}
+
+// The integer sums of a part with the q of each token. How many int16 products may be added before they are
+// widened: 2 * 127 * largest code * number must stay below 32768.
+template <PackedKind K, int kTokens>
+PLAIT_AVX2_INLINE void dot_part(const Part& part, const std::byte* q, __m256i (&total)[kTokens]) {
+  const __m256i ones = _mm256_set1_epi16(1);
+  if constexpr (is_signed(K)) {
+    dot_signed<kTokens>(part.w, q, total);
+  } else if constexpr (K == PackedKind::kU6K) {
+    dot_scaled<kTokens, 0, 2>(part.w, q, part.s0, total);
+    dot_scaled<kTokens, 2, 2>(part.w, q, part.s0, total);
+    dot_scaled<kTokens, 4, 2>(part.w, q, part.s1, total);
+    dot_scaled<kTokens, 6, 2>(part.w, q, part.s1, total);
+  } else if constexpr (is_per_16(K)) {
+    dot_scaled<kTokens, 0, 4>(part.w, q, part.s0, total);
+    dot_scaled<kTokens, 4, 4>(part.w, q, part.s1, total);
+  } else if constexpr (record_shape(K).high_bits == 1) {
+    dot_scaled<kTokens, 0, 4>(part.w, q, ones, total);
+    dot_scaled<kTokens, 4, 4>(part.w, q, ones, total);
+  } else {
+    dot_scaled<kTokens, 0, 8>(part.w, q, ones, total);
+  }
+}
+
+// acc[t] += one part times token t of `act`, for kTokens tokens whose sums fit in registers.
+template <PackedKind K, int kTokens>
+PLAIT_AVX2_INLINE void add_tokens(const Head& head, const Part& part, const ActRecord& act, __m256* acc) {
+  __m256i total[kTokens];
+  dot_part<K, kTokens>(part, act.q, total);
+  for (int t = 0; t < kTokens; ++t) {
+    __m256i isum = total[t];
+    const __m256 scale = broadcast_float(act.scale + t * 4);
+    if constexpr (is_per_16(K)) {
+      const __m256i imin = _mm256_madd_epi16(part.mins, broadcast_4_bytes(act.half_sum + t * 4));
+      if constexpr (K == PackedKind::kU2K) {
+        acc[t] = _mm256_fmadd_ps(_mm256_mul_ps(part.d, scale), _mm256_cvtepi32_ps(isum), acc[t]);
+        acc[t] = _mm256_fmadd_ps(_mm256_mul_ps(head.min_d, scale), _mm256_cvtepi32_ps(imin), acc[t]);
+        continue;
+      }
+      isum = _mm256_add_epi32(isum, imin);
+    }
+    acc[t] = _mm256_fmadd_ps(_mm256_mul_ps(part.d, scale), _mm256_cvtepi32_ps(isum), acc[t]);
+    constexpr bool kHasMin = !is_per_16(K) && !is_signed(K);
+    if constexpr (kHasMin) acc[t] = _mm256_fmadd_ps(part.m, broadcast_float(act.sum + t * 4), acc[t]);
+  }
+}
+
+// acc[t] += one part times token t. So many tokens at a time that their sums and the codes stay in registers.
+template <PackedKind K, int kTokens>
+PLAIT_AVX2_INLINE void add_part(const Head& head, const Part& part, const ActRecord& act, __m256* acc) {
+  constexpr int kMost = is_signed(K) ? 8 : K == PackedKind::kU6K ? 2 : 4;
+  if constexpr (kTokens <= kMost) {
+    add_tokens<K, kTokens>(head, part, act, acc);
+  } else {
+    add_tokens<K, kMost>(head, part, act, acc);
+    const ActRecord rest{act.q + kMost * kBlock, act.scale + kMost * 4, act.sum + kMost * 4,
+                         act.half_sum + kMost * 4};
+    add_part<K, kTokens - kMost>(head, part, rest, acc + kMost);
+  }
 }
 
 }  // namespace plait::avx2

@@ -9,42 +9,30 @@ namespace plait {
 namespace avx2 {
 namespace {
 
-// kGroups groups of 8 rows times kTokens tokens over all columns. out: token t, row n at t * out_stride + n.
-template <PackedKind K, int kTokens, int kGroups>
-PLAIT_AVX2 void multiply(const std::byte* groups, size_t group_step, int32_t cols, const ActTile& tile,
-                         float* out, int64_t out_stride) {
+// One group of 8 rows times kTokens tokens over all columns; codes go from memory to registers, each byte is
+// read once. out: token t at t * out_stride. One group at a time also for one token: a second stream of
+// weights halves the bandwidth.
+template <PackedKind K, int kTokens>
+PLAIT_AVX2 void multiply(const std::byte* record, int32_t cols, const ActTile& tile, float* out,
+                         int64_t out_stride) {
   constexpr RecordShape kShape = record_shape(K);
-  __m256 acc[kGroups][kTokens];
-  for (int g = 0; g < kGroups; ++g) {
-    for (int t = 0; t < kTokens; ++t) acc[g][t] = _mm256_setzero_ps();
-  }
+  __m256 acc[kTokens];
+  for (int t = 0; t < kTokens; ++t) acc[t] = _mm256_setzero_ps();
   const size_t act_step = static_cast<size_t>(tile.stored) * kActBytes;
   ActRecord act = tile.record(0);
-  const std::byte* record = groups;
   for (int32_t col = 0; col < cols; col += kShape.elements, record += kShape.bytes()) {
-    Head head[kGroups];
-    for (int g = 0; g < kGroups; ++g) head[g] = load_head<K>(record + static_cast<size_t>(g) * group_step);
+    const Head head = load_head<K>(record);
     for (int32_t i = 0; i < kShape.num_parts(); ++i) {
-      for (int g = 0; g < kGroups; ++g) {
-        Part part;
-        load_part<K>(
-            head[g],
-            record + static_cast<size_t>(g) * group_step + kShape.head_bytes() + i * kShape.part_bytes(),
-            part);
-        for (int t = 0; t < kTokens; ++t) {
-          acc[g][t] = add_part<K>(head[g], part, act, t, acc[g][t]);
-          PLAIT_PIN(acc[g][t]);
-        }
-      }
+      Part part;
+      load_part<K>(head, record + kShape.head_bytes() + i * kShape.part_bytes(), part);
+      add_part<K, kTokens>(head, part, act, acc);
       act.q += act_step;
       act.scale += act_step;
       act.sum += act_step;
       act.half_sum += act_step;
     }
   }
-  for (int g = 0; g < kGroups; ++g) {
-    for (int t = 0; t < kTokens; ++t) _mm256_storeu_ps(out + t * out_stride + g * kRowGroup, acc[g][t]);
-  }
+  for (int t = 0; t < kTokens; ++t) _mm256_storeu_ps(out + t * out_stride, acc[t]);
 }
 
 // All rows of one range for one tile.
@@ -52,15 +40,8 @@ template <PackedKind K, int kTokens>
 void multiply_tile(const std::byte* groups, int32_t num_groups, int32_t cols, const ActTile& tile, float* out,
                    int64_t out_stride) {
   const size_t step = group_bytes(K, cols);
-  constexpr int kGroups = kTokens == 1 ? 2 : 1;
-  int32_t g = 0;
-  for (; g + kGroups <= num_groups; g += kGroups) {
-    multiply<K, kTokens, kGroups>(groups + static_cast<size_t>(g) * step, step, cols, tile,
-                                  out + g * kRowGroup, out_stride);
-  }
-  for (; g < num_groups; ++g) {
-    multiply<K, kTokens, 1>(groups + static_cast<size_t>(g) * step, step, cols, tile, out + g * kRowGroup,
-                            out_stride);
+  for (int32_t g = 0; g < num_groups; ++g) {
+    multiply<K, kTokens>(groups + static_cast<size_t>(g) * step, cols, tile, out + g * kRowGroup, out_stride);
   }
 }
 

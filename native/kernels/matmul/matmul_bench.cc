@@ -1,6 +1,9 @@
 // GMAC/s and GB/s of the matmul kernels on one thread, for the shapes of two small models.
-// Usage: matmul_bench [type filter] [columns]; PLAIT_FORCE_ISA picks the kernels; the last line is JSON.
-#include <chrono>
+// Usage: matmul_bench [type filter [columns [hot]]]; PLAIT_FORCE_ISA picks the kernels; the last line is
+// JSON.
+#include <sys/mman.h>
+#include <time.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -21,14 +24,34 @@ struct Shape {
 // SmolLM2-135M and Gemma3-270m; the wide ones are cut to what still exceeds every cache.
 constexpr Shape kShapes[] = {{576, 576},  {192, 576},  {1536, 576}, {576, 1536},  {49152, 576},
                              {640, 1024}, {2048, 640}, {640, 2048}, {262144, 640}};
-constexpr int32_t kBatches[] = {1, 4, 8, 32, 512};
+constexpr int32_t kBatches[] = {1, 2, 3, 4, 6, 8, 32, 512};
 constexpr int32_t kRowsPerCall = 64;
-constexpr int64_t kColdBytes = int64_t{192}
-                               << 20;  // weights walked per pass at T = 1, so that caches do not serve
+int64_t cold_bytes = int64_t{192} << 20;  // weights walked per pass at T = 1, so that caches do not serve
 
+// CPU time of this thread: other processes on the machine take the wall clock, not this.
 double seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
+
+// Huge pages where the system gives them, as weights have at run time.
+class HugeBytes {
+ public:
+  explicit HugeBytes(size_t size)
+      : room_(static_cast<std::byte*>(std::aligned_alloc(kPage, round_up(size)))) {
+    madvise(room_, round_up(size), MADV_HUGEPAGE);
+  }
+  ~HugeBytes() { std::free(room_); }
+  HugeBytes(const HugeBytes&) = delete;
+  HugeBytes& operator=(const HugeBytes&) = delete;
+  std::byte* data() { return room_; }
+
+ private:
+  static constexpr size_t kPage = size_t{2} << 20;
+  static size_t round_up(size_t size) { return (size + kPage - 1) / kPage * kPage; }
+  std::byte* room_;
+};
 
 struct Bench {
   MatmulFn matmul;
@@ -38,8 +61,8 @@ struct Bench {
 void run(const Bench& bench, GgmlType type, Shape shape, int32_t num_tokens, std::string& json) {
   const size_t bytes = packed_num_bytes(type, shape.rows, shape.cols);
   // T = 1 reads copies of the matrix in turn: decode never finds its weights in a cache.
-  const int64_t copies = num_tokens > 8 ? 1 : 1 + kColdBytes / static_cast<int64_t>(bytes);
-  AlignedBytes packed(bytes * static_cast<size_t>(copies));
+  const int64_t copies = num_tokens > 8 ? 1 : 1 + cold_bytes / static_cast<int64_t>(bytes);
+  HugeBytes packed(bytes * static_cast<size_t>(copies));
   const std::vector<std::byte> file =
       random_blocks(type, int64_t{shape.rows} * shape.cols / block_shape(type).elements, 1);
   pack_rows(type, file.data(), shape.cols, 0, shape.rows, packed.data());
@@ -90,6 +113,7 @@ int main(int argc, char** argv) {
   const int32_t only_cols = argc > 2 ? std::atoi(argv[2]) : 0;
   const IsaChoice choice = choose_isa();
   const Bench bench{matmul_kernel(choice.isa), quantize_kernel(choice.isa)};
+  if (argc > 3 && std::strcmp(argv[3], "hot") == 0) cold_bytes = 0;
   std::string json;
   for (const GgmlType type : kAllGgmlTypes) {
     if (std::strstr(type_name(type), filter) == nullptr) continue;

@@ -19,10 +19,10 @@ inline constexpr int32_t kTileTokens = 8;  // tokens that are stored together
 // so within a tile every address is a constant offset from the record, for a given r.
 // Tile i starts at tile_offset(i, cols).
 struct Acts {
-  std::byte* q8 = nullptr;   // acts_q8_bytes(num_tokens, cols), 64-byte aligned; null when not wanted
-  float* f32 = nullptr;      // [num_tokens][cols]; null when not wanted
+  std::byte* q8 = nullptr;  // acts_q8_bytes(num_tokens, cols), 64-byte aligned; null when not wanted
+  float* f32 = nullptr;     // [num_tokens][cols]; null when not wanted
   int32_t num_tokens = 0;
-  int32_t cols = 0;          // a multiple of kBlock
+  int32_t cols = 0;  // a multiple of kBlock
 };
 
 inline constexpr int32_t kActBytes = kBlock + 12;  // per token and block: 32 q, scale, sum, 2 half sums
@@ -41,8 +41,8 @@ constexpr size_t tile_offset(int32_t tile, int32_t cols) {
 // Writes token `t`, columns [col0, col1) (multiples of kBlock) of `acts` from x[0 .. col1-col0): the q8 part
 // when acts.q8 is set and the f32 part when acts.f32 is set.
 // Per block: scale = max|x| / 127, q = x * (1 / scale) rounded half to even, so |q| <= 127. Scale and q are 0
-// when max|x| < kMinActMax; scale and sum are NaN and q is 0 when an x is infinite or NaN, so that it shows in
-// every output instead of being clipped. Every ISA writes the same bits.
+// when max|x| < kMinActMax; scale and sum are NaN and q is 0 when an x is infinite or NaN, so that it shows
+// in every output instead of being clipped. Every ISA writes the same bits.
 inline constexpr float kMinActMax = 1e-30F;
 using QuantizeFn = void (*)(const float* x, int32_t t, int32_t col0, int32_t col1, const Acts& acts);
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 from pathlib import Path
@@ -38,6 +39,8 @@ def serve(
         if server.served_model_name is None:
             server = server.model_copy(update={"served_model_name": public_name(model_name(resolved))})
         print_plan(resolved, frontend, time.monotonic() - begin)
+        # What is loaded stays: collections that walk it would only be pauses.
+        gc.freeze()
         run_server(frontend, server, on_ready=lambda url: _say(f"plait: ready on {url}"))
 
 
@@ -63,6 +66,11 @@ def print_plan(resolved: ResolvedConfig, frontend: Frontend, load_s: float) -> N
         parts = " + ".join(f"{name} {format_bytes(value)}" for name, value in memory.items())
         total = format_bytes(sum(memory.values()))
         _say(f"  memory: {parts} = {total} of {format_bytes(resolved.memory_bytes)}")
+    server = resolved.config.server
+    stop_s = server.drain_notice_s + server.grace_s
+    # Ended requests get some seconds to be told, and the engine to finish its step.
+    least = f"at least {stop_s + 10:g} s for TimeoutStopSec or terminationGracePeriodSeconds"
+    _say(f"  stop: SIGTERM lets requests end for up to {stop_s:g} s ({least}); a second signal stops now")
 
 
 def _say(line: str) -> None:

@@ -19,8 +19,13 @@ if TYPE_CHECKING:
 __all__ = ["EngineCore", "EngineParts", "InProcessClient", "start_engine"]
 
 
-def start_engine(model_path: Path, config: EngineConfig) -> EngineClient:
+def start_engine(
+    model_path: Path, config: EngineConfig, *, eos_token_ids: tuple[int, ...] | None = None
+) -> EngineClient:
     """Load a model and start an engine for it in this process; returns when it is warm.
+
+    Args:
+        eos_token_ids: from whoever has the model's tokenizer already; None: read from the file.
 
     Raises:
         ModelFileError: the file is bad or of a kind that plait does not run.
@@ -30,4 +35,4 @@ def start_engine(model_path: Path, config: EngineConfig) -> EngineClient:
     # The rest of this package runs without the native extension.
     from plait.engine.start import start_native_engine
 
-    return start_native_engine(model_path, config)
+    return start_native_engine(model_path, config, eos_token_ids)

@@ -21,7 +21,9 @@ from plait.types import EngineInfo
 _log = logging.getLogger(__name__)
 
 
-def start_native_engine(model_path: Path, config: EngineConfig) -> InProcessClient:
+def start_native_engine(
+    model_path: Path, config: EngineConfig, eos_token_ids: tuple[int, ...] | None = None
+) -> InProcessClient:
     """See plait.engine.start_engine."""
     begin = time.monotonic()
     machine = read_machine()
@@ -33,7 +35,9 @@ def start_native_engine(model_path: Path, config: EngineConfig) -> InProcessClie
         raise ModelFileError(f"{model_path}: {error.strerror}") from None
     model = load_model(model_path, num_threads=num_threads, block_tokens=config.block_tokens)
     memory = plan_memory(ledger, _sizes_of(model, config), config)
-    info = _info_of(model, memory, config, num_threads)
+    if eos_token_ids is None:
+        eos_token_ids = tuple(Tokenizer.from_metadata(model.metadata).eos_token_ids)
+    info = _info_of(model, memory, config, num_threads, eos_token_ids)
     parts = _native_parts(model, info, config, machine)
     core = EngineCore(parts, info, config, constant_metrics=memory.metrics())
     loaded = time.monotonic()
@@ -65,13 +69,19 @@ def _sizes_of(model: LoadedModel, config: EngineConfig) -> ModelSizes:
     )
 
 
-def _info_of(model: LoadedModel, memory: MemoryPlan, config: EngineConfig, num_threads: int) -> EngineInfo:
+def _info_of(
+    model: LoadedModel,
+    memory: MemoryPlan,
+    config: EngineConfig,
+    num_threads: int,
+    eos_token_ids: tuple[int, ...],
+) -> EngineInfo:
     return EngineInfo(
         model_name=model.path.stem,
         architecture=model.hyperparameters.architecture,
         vocab_size=model.hyperparameters.shape.vocab,
         max_model_len=memory.max_model_len,
-        eos_token_ids=tuple(Tokenizer.from_metadata(model.metadata).eos_token_ids),
+        eos_token_ids=eos_token_ids,
         num_kv_blocks=memory.num_kv_blocks,
         block_tokens=config.block_tokens,
         num_compute_threads=num_threads,

@@ -25,11 +25,16 @@ class OffsetCounter:
 
 
 class LogprobText:
-    """Gives token logprobs their text, bytes and offsets."""
+    """Gives token logprobs their text, bytes and offsets.
 
-    def __init__(self, tokenizer: Tokenizer, *, skip_special_tokens: bool) -> None:
+    Args:
+        is_start: nothing visible stands before; some vocabularies drop a leading space there.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, *, skip_special_tokens: bool, is_start: bool) -> None:
         self._tokenizer = tokenizer
         self._skip_special_tokens = skip_special_tokens
+        self._strips_space = is_start and tokenizer.strips_first_space
         self._counter = OffsetCounter()
 
     def convert(self, entry: TokenLogprob) -> TextLogprob:
@@ -49,10 +54,13 @@ class LogprobText:
         )
 
     def _place(self, token_id: int, logprob: float | None, top: tuple[TopLogprob, ...]) -> TextLogprob:
-        raw = self._tokenizer.token_bytes(token_id)
         offset = self._counter.offset
-        if not (self._skip_special_tokens and self._tokenizer.is_special(token_id)):
-            self._counter.add(raw)
+        visible = self._tokenizer.visible_bytes(token_id, self._skip_special_tokens)
+        if visible and self._strips_space:
+            self._strips_space = False
+            visible = visible.removeprefix(b" ")
+        self._counter.add(visible)
+        raw = self._tokenizer.token_bytes(token_id)
         return TextLogprob(token_id, self._tokenizer.token_text(token_id), raw, logprob, offset, top)
 
 
@@ -76,7 +84,12 @@ class ChoiceText:
             skip_special_tokens=sampling.skip_special_tokens,
             prompt_ids=request.prompt_token_ids,
         )
-        self._logprob_text = LogprobText(tokenizer, skip_special_tokens=sampling.skip_special_tokens)
+        skips = sampling.skip_special_tokens
+        self._logprob_text = LogprobText(
+            tokenizer,
+            skip_special_tokens=skips,
+            is_start=not any(tokenizer.visible_bytes(i, skips) for i in request.prompt_token_ids),
+        )
         self._eos_token_ids = frozenset(tokenizer.eos_token_ids)
         self._num_tokens = 0
         self._num_cached_tokens = 0
@@ -159,20 +172,27 @@ class RequestText:
             for index in range(request.sampling.n)
         ]
         self.num_running = request.sampling.n
+        self._prompt_logprobs: tuple[TextLogprob, ...] | None = None
 
     @property
     def has_stopped_early(self) -> bool:
         """All choices are finished, some of them before the engine knows: it must be told to abort."""
         return self.num_running == 0 and any(choice.has_stopped_early for choice in self._choices)
 
+    def read_prompt(self, output: TokenOutput) -> None:
+        """Convert the prompt's logprobs of ``output`` ahead of ``feed``; for a long prompt this takes a while."""
+        converter = LogprobText(
+            self._tokenizer, skip_special_tokens=self._request.sampling.skip_special_tokens, is_start=True
+        )
+        self._prompt_logprobs = converter.convert_prompt(
+            self._request.prompt_token_ids, output.prompt_logprobs
+        )
+
     def feed(self, output: TokenOutput) -> TextDelta | None:
         """The delta of one output; None when its choice is already finished."""
-        prompt_logprobs = None
-        if output.prompt_logprobs:
-            converter = LogprobText(
-                self._tokenizer, skip_special_tokens=self._request.sampling.skip_special_tokens
-            )
-            prompt_logprobs = converter.convert_prompt(self._request.prompt_token_ids, output.prompt_logprobs)
+        if output.prompt_logprobs and self._prompt_logprobs is None:
+            self.read_prompt(output)
+        prompt_logprobs, self._prompt_logprobs = self._prompt_logprobs, None
         choice = self._choices[output.index]
         if choice.is_finished:
             return None

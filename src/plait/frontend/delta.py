@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from plait.types import FinishReason
 
 
-@dataclass(frozen=True, slots=True)
-class TopLogprob:
+class TopLogprob(NamedTuple):
     token_id: int
     token: str
     raw: bytes
     logprob: float
 
 
-@dataclass(frozen=True, slots=True)
-class TextLogprob:
+class TextLogprob(NamedTuple):
     """One token with its log probability.
 
     ``token`` is lossy when the token holds part of a code point; ``raw`` never is. ``text_offset`` counts the

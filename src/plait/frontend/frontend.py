@@ -38,7 +38,6 @@ class Frontend:
         self.template = template
         self._pool = ThreadPoolExecutor(num_tokenizer_threads, thread_name_prefix="plait-tokenize")
         self._mailboxes: dict[asyncio.AbstractEventLoop, Mailbox] = {}
-        self._max_token_bytes: int | None = None
 
     @property
     def info(self) -> EngineInfo:
@@ -136,7 +135,7 @@ class Frontend:
 
     def encode_text(self, text: str, *, add_special_tokens: bool = True, param: str = "prompt") -> list[int]:
         """Content text to ids: control tokens in it stay plain text."""
-        self._check_size(len(text), param)
+        self._check_size(text, param)
         return self.tokenizer.encode(text, add_special=add_special_tokens, parse_special=False)
 
     def encode_chat(
@@ -160,24 +159,19 @@ class Frontend:
             tools=None if tools is None else [dict(tool) for tool in tools],
             extra=None if template_options is None else dict(template_options),
         )
-        self._check_size(sum(len(span.text) for span in spans), "messages")
+        self._check_size("".join(span.text for span in spans), "messages")
         return self.tokenizer.encode_spans(spans)
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         return self.tokenizer.decode(ids, skip_special_tokens=skip_special_tokens)
 
-    def _check_size(self, num_chars: int, param: str) -> None:
+    def _check_size(self, text: str, param: str) -> None:
         """Refuse, before any tokenizing, a text that cannot fit however well its tokens compress."""
         limit = self.info.max_model_len
-        if num_chars <= 4 * limit:
-            return
-        if self._max_token_bytes is None:
-            vocab = range(self.tokenizer.vocab_size)
-            self._max_token_bytes = max(1, *(len(self.tokenizer.token_bytes(token_id)) for token_id in vocab))
-        at_least = num_chars // self._max_token_bytes
+        at_least = self.tokenizer.min_num_tokens(text)
         if at_least > limit:
             raise InvalidRequestError(
-                f"The context is {limit} tokens, but the prompt has at least {at_least} tokens.",
+                f"This model's maximum context length is {limit} tokens, but the prompt has at least {at_least}.",
                 param=param,
                 code="context_length_exceeded",
             )
@@ -193,7 +187,7 @@ class Frontend:
         Raises:
             InvalidRequestError, OverloadedError, EngineDeadError: as EngineClient.submit.
         """
-        return Generation(self._running(requests, discard), self._mailbox())
+        return Generation(self._running(requests, discard), self._mailbox(), self._pool)
 
     def submit_sync(self, requests: Sequence[GenerateRequest]) -> SyncGeneration:
         """Start requests for a consumer on this thread; all or none. Raises like submit."""

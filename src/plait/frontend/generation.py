@@ -10,6 +10,7 @@ import asyncio
 import queue
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import Executor
 from types import TracebackType
 
 from plait.client import EngineClient
@@ -19,6 +20,9 @@ from plait.tokenizer import Tokenizer
 from plait.types import GenerateRequest, TokenOutput
 
 IndexedOutput = tuple[int, TokenOutput]
+
+# Converting more prompt logprobs than this takes long enough to delay other clients' tokens.
+MAX_LOGPROBS_ON_LOOP = 256
 
 
 class Mailbox:
@@ -31,15 +35,14 @@ class Mailbox:
 
     def put(self, generation: Generation, request_idx: int, output: TokenOutput) -> None:
         """Called on any thread. Raises RuntimeError when the loop is closed."""
+        # A wake-up that was due when the loop closed never comes, so the flag alone does not tell.
+        if self._loop.is_closed():
+            self._items.clear()
+            raise RuntimeError("the event loop is closed")
         self._items.append((generation, request_idx, output))
         if not self._is_wake_due:
             self._is_wake_due = True
-            try:
-                self._loop.call_soon_threadsafe(self._deliver)
-            except RuntimeError:
-                self._is_wake_due = False
-                self._items.clear()
-                raise
+            self._loop.call_soon_threadsafe(self._deliver)
 
     def _deliver(self) -> None:
         # INVARIANT: the flag falls before the queue is emptied, so an item put later always finds a wake-up.
@@ -91,6 +94,10 @@ class RunningRequests:
 
         return receive
 
+    def read_prompt(self, request_idx: int, output: TokenOutput) -> None:
+        """The slow part of converting an output that holds prompt logprobs; any one thread."""
+        self._texts[request_idx].read_prompt(output)
+
     def convert(self, items: Sequence[IndexedOutput]) -> list[TextDelta]:
         """The deltas of ``items``; those of one choice are merged, so a slow consumer gets few large ones."""
         merged: dict[tuple[int, int], TextDelta] = {}
@@ -117,13 +124,17 @@ class Generation:
     What is buffered for a slow consumer is bounded by max_tokens of its own requests.
     """
 
-    def __init__(self, running: RunningRequests, mailbox: Mailbox) -> None:
+    def __init__(self, running: RunningRequests, mailbox: Mailbox, pool: Executor) -> None:
         """Submits.
+
+        Args:
+            pool: runs what would hold up the event loop.
 
         Raises:
             InvalidRequestError, OverloadedError, EngineDeadError: as EngineClient.submit.
         """
         self._running = running
+        self._pool = pool
         self._pending: list[IndexedOutput] = []
         self._has_pending = asyncio.Event()
         running.submit(lambda idx, output: mailbox.put(self, idx, output))
@@ -137,6 +148,11 @@ class Generation:
         """Wait for output; all deltas that are due, at most one per choice. Empty when all has ended."""
         while self._running.is_running:
             await self._has_pending.wait()
+            for request_idx, output in self._pending:  # may grow meanwhile
+                if len(output.prompt_logprobs) > MAX_LOGPROBS_ON_LOOP:
+                    reading = self._pool.submit(self._running.read_prompt, request_idx, output)
+                    await asyncio.wrap_future(reading)
+            # From here to the return nothing waits: a cancelled call has taken nothing.
             self._has_pending.clear()
             items, self._pending = self._pending, []
             deltas = self._running.convert(items)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, NoReturn, TypeVar
 
 import msgspec
@@ -18,6 +18,9 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
 ERROR_PATH = re.compile(r" - at (?:the key in )?`\$(.*)`$", re.DOTALL)
 SAFE_NAME = re.compile(r"[\w.\[\]-]{1,64}")
+# Python refuses to read longer integers.
+MAX_DIGITS = 4300
+_BAD = object()
 
 
 async def read_body(
@@ -70,8 +73,32 @@ def decode_json(body: bytes) -> Any:
     except RecursionError:
         raise _bad_json("it is nested too deeply") from None
     except ValueError:
-        raise _bad_json("it holds a number with too many digits") from None
+        raise _bad_json("it holds a number that is none or has too many digits", _bad_number(text)) from None
     return value
+
+
+def _bad_number(text: str) -> str | None:
+    """Where the first NaN, Infinity or endless integer of a JSON text stands; None: it breaks off before its end."""
+
+    def mark(digits: str) -> Any:
+        return _BAD if digits[-1:].isalpha() or len(digits) > MAX_DIGITS else 0
+
+    try:
+        path = _path_of_bad(json.loads(text, parse_constant=mark, parse_int=mark), "")
+    except (ValueError, RecursionError):
+        return None
+    return path.removeprefix(".") if path else None
+
+
+def _path_of_bad(value: Any, path: str) -> str | None:
+    if value is _BAD:
+        return path
+    inner: Iterable[tuple[str, Any]] = ()
+    if isinstance(value, list):
+        inner = ((f"{path}[{idx}]", item) for idx, item in enumerate(value))
+    elif isinstance(value, dict):
+        inner = ((f"{path}.{_param(name) or '?'}", item) for name, item in value.items())
+    return next((found for place, item in inner if (found := _path_of_bad(item, place)) is not None), None)
 
 
 def _bad_json(reason: str, param: str | None = None) -> HttpError:
@@ -92,7 +119,7 @@ def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise _bad_json(f"{name} is not a JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _refuse_surrogates(value: Any, path: str) -> None:
@@ -116,6 +143,9 @@ def convert(value: Any, kind: type[S], *, allow_unknown: bool) -> S:
         raise HttpError(400, "The request body must be a JSON object.")
     if not allow_unknown:
         refuse_unknown(value, kind.__struct_fields__, "")
+        for name, inner in getattr(kind, "nested_kinds", {}).items():
+            if isinstance(value.get(name), dict):
+                refuse_unknown(value[name], inner.__struct_fields__, name)
     try:
         return msgspec.convert(value, kind, strict=True)
     except msgspec.ValidationError as error:

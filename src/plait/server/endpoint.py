@@ -28,6 +28,8 @@ SSE_HEADERS = [
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 ]
+# Parsing more than this takes long enough to delay other clients' events.
+MAX_BYTES_ON_LOOP = 64 << 10
 
 
 class Call:
@@ -41,6 +43,7 @@ class Call:
         self._receive = receive
         self._send = send
         self._sending_since: float | None = None
+        self._has_read_body = False
 
     def header(self, name: bytes) -> bytes | None:
         for key, value in self.scope["headers"]:
@@ -57,7 +60,14 @@ class Call:
             max_bytes=config.max_body_bytes,
             timeout_s=config.body_timeout_s,
         )
-        return convert(decode_json(body), kind, allow_unknown=config.allow_unknown_fields)
+        self._has_read_body = True
+
+        def parse() -> S:
+            return convert(decode_json(body), kind, allow_unknown=config.allow_unknown_fields)
+
+        if len(body) <= MAX_BYTES_ON_LOOP:
+            return parse()
+        return await self.while_connected(self.state.frontend.call(parse))
 
     def check_model(self, name: str | None) -> None:
         """Raises HttpError for a model that is not served; no name means ours."""
@@ -85,6 +95,7 @@ class Call:
                     self._sending_since is not None and time.monotonic() - self._sending_since > timeout_s
                 )
                 if not task.done() and (watch.done() or is_stalled):
+                    self._cut()
                     raise ClientGoneError
             return task.result()
         finally:
@@ -95,15 +106,30 @@ class Call:
                 if not task.cancelled():
                     task.exception()
 
+    def _cut(self) -> None:
+        """Close the connection without waiting for what the client does not read."""
+        cut = self.scope.get("extensions", {}).get("plait.cut")
+        if cut is not None:
+            cut()
+
     async def _wait_disconnect(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
     async def reply(self, status: int, body: bytes, headers: list[tuple[bytes, bytes]]) -> None:
         self.status = status
-        length = (b"content-length", str(len(body)).encode())
-        await self._send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
-        await self._send({"type": "http.response.body", "body": body})
+        headers = [*headers, (b"content-length", str(len(body)).encode()), *self._closing()]
+        try:
+            async with asyncio.timeout(self.state.config.send_timeout_s):
+                await self._send({"type": "http.response.start", "status": status, "headers": headers})
+                await self._send({"type": "http.response.body", "body": body})
+        except TimeoutError:
+            self._cut()
+            raise ClientGoneError from None
+
+    def _closing(self) -> list[tuple[bytes, bytes]]:
+        """While draining, kept connections go elsewhere. Not with an unread body: that would reset the connection."""
+        return [(b"connection", b"close")] if self.state.is_draining and self._has_read_body else []
 
     async def reply_json(self, content: Any, status: int = 200) -> None:
         await self.reply(status, encode(content), JSON_HEADERS)
@@ -114,7 +140,8 @@ class Call:
     async def begin_events(self) -> None:
         """Start a reply of server-sent events; from here on errors are events, too."""
         self.status = 200
-        await self._send({"type": "http.response.start", "status": 200, "headers": SSE_HEADERS})
+        headers = [*SSE_HEADERS, *self._closing()]
+        await self._send({"type": "http.response.start", "status": 200, "headers": headers})
 
     async def send_events(self, events: bytes, *, is_last: bool = False) -> None:
         """Returns when the client's socket takes more: waiting here is what bounds the buffers."""

@@ -43,9 +43,11 @@ def url_of(listener: socket.socket) -> str:
 
 
 class Connection(HttpToolsProtocol):
-    """Closes connections that send no request head in time; lets a handler cut one that does not read."""
+    """Ends connections that send no request head in time or do not read; lets a handler cut its own."""
 
     head_timer: asyncio.TimerHandle | None = None
+    num_unsent = 0
+    """Bytes that the client had not read at the last look."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -53,6 +55,7 @@ class Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
+        self._unset_keepalive_if_required()
         super().connection_lost(exc)
 
     def on_message_begin(self) -> None:
@@ -64,6 +67,23 @@ class Connection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._stop_timer()
         super().on_headers_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.transport.is_closing():
+            self.timeout_keep_alive_handler()
+
+    def timeout_keep_alive_handler(self) -> None:
+        unsent = self.transport.get_write_buffer_size()
+        if not unsent:
+            super().timeout_keep_alive_handler()
+        elif unsent == self.num_unsent:
+            self.transport.abort()
+        else:
+            self.num_unsent = unsent
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
 
     def _expect_head(self) -> None:
         self._stop_timer()
@@ -112,6 +132,10 @@ class UvicornServer(uvicorn.Server):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(HEARTBEAT_S):
                     await self._is_leaving.wait()
+
+    @property
+    def num_connections(self) -> int:
+        return len(self.server_state.connections)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:

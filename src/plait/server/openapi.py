@@ -10,7 +10,7 @@ import msgspec
 
 import plait
 from plait.server.endpoint import Call
-from plait.server.replies import Reply, encode
+from plait.server.replies import ChatChoice, CompletionChoice, Reply, encode
 from plait.server.requests import (
     REQUEST_KINDS,
     ChatRequest,
@@ -18,6 +18,11 @@ from plait.server.requests import (
     DetokenizeRequest,
     TokenizeRequest,
 )
+
+REPLIES: dict[str, Any] = {
+    "/v1/chat/completions": Reply[ChatChoice],
+    "/v1/completions": Reply[CompletionChoice],
+}
 
 OPERATIONS: tuple[tuple[str, str, str, type[msgspec.Struct] | None], ...] = (
     ("post", "/v1/chat/completions", "Answer a chat, whole or as server-sent events", ChatRequest),
@@ -75,15 +80,19 @@ fetch("openapi.json").then((reply) => reply.json()).then((doc) => {
 
 @lru_cache(maxsize=1)
 def _document() -> bytes:
-    kinds = (*REQUEST_KINDS, Reply)
-    _, schemas = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
+    kinds = (*REQUEST_KINDS, *REPLIES.values())
+    references, schemas = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
+    replies = dict(zip(REPLIES, references[len(REQUEST_KINDS) :], strict=True))
     schemas["Error"] = ERROR_SCHEMA
     error = {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}}
     paths: dict[str, dict[str, Any]] = {}
     for method, path, summary, kind in OPERATIONS:
+        success: dict[str, Any] = {"description": "Success"}
+        if path in replies:
+            success["content"] = {"application/json": {"schema": replies[path]}}
         operation: dict[str, Any] = {
             "summary": summary,
-            "responses": {"200": {"description": "Success"}, "default": {"description": "Error", **error}},
+            "responses": {"200": success, "default": {"description": "Error", **error}},
         }
         if kind is not None:
             reference = {"schema": {"$ref": f"#/components/schemas/{kind.__name__}"}}

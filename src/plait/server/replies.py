@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Generic, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -83,14 +84,17 @@ class CompletionChoice(msgspec.Struct):
     stop_reason: str | int | None = None
 
 
-class Reply(msgspec.Struct):
+C = TypeVar("C")
+
+
+class Reply(msgspec.Struct, Generic[C]):
     """The envelope of both endpoints."""
 
     id: str
     object: str
     created: int
     model: str
-    choices: Sequence[ChatChoice | CompletionChoice]
+    choices: Sequence[C]
     usage: UsageReply
     system_fingerprint: str | None = None
 

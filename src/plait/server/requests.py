@@ -5,11 +5,12 @@ Field names are the clients' (OpenAI's, plus vLLM's additions). null means the s
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
 from plait.errors import InvalidRequestError
+from plait.server.body import refuse_unknown
 from plait.types import MAX_LOGIT_BIAS, MAX_LOGPROBS, MAX_N, MAX_STOP_STRINGS, SamplingParams
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -24,6 +25,8 @@ class StreamOptions(msgspec.Struct, kw_only=True):
 
 class SamplingFields(msgspec.Struct, kw_only=True):
     """What both generating endpoints take."""
+
+    nested_kinds: ClassVar[dict[str, type[msgspec.Struct]]] = {"stream_options": StreamOptions}
 
     model: str | None = None
     max_tokens: int | None = None
@@ -173,13 +176,15 @@ def chat_messages(raw: list[dict[str, Any]], *, allow_unknown: bool) -> list[dic
     """
     if not raw:
         raise InvalidRequestError("messages must not be empty.", param="messages")
-    return [_message(message, f"messages[{idx}]", allow_unknown) for idx, message in enumerate(raw)]
+    return [
+        _message(_without_empty(message), f"messages[{idx}]", allow_unknown)
+        for idx, message in enumerate(raw)
+    ]
 
 
 def _message(raw: dict[str, Any], path: str, allow_unknown: bool) -> dict[str, Any]:
-    for name in raw:
-        if name not in MESSAGE_FIELDS and not allow_unknown:
-            raise InvalidRequestError(f"Unknown field in {path}.", param=path, code="unknown_field")
+    if not allow_unknown:
+        refuse_unknown(raw, MESSAGE_FIELDS, path)
     role = raw.get("role")
     if role not in ROLES:
         raise InvalidRequestError(f"{path}.role must be one of {', '.join(ROLES)}.", param=f"{path}.role")
@@ -201,6 +206,12 @@ def _message(raw: dict[str, Any], path: str, allow_unknown: bool) -> dict[str, A
             )
         message["tool_calls"] = calls
     return message
+
+
+def _without_empty(raw: dict[str, Any]) -> dict[str, Any]:
+    """Clients send an earlier reply back as it came, with these of its fields empty."""
+    unused = ("annotations", "audio", "function_call", "reasoning_content")
+    return {name: value for name, value in raw.items() if value or name not in unused}
 
 
 def _content(content: Any, path: str) -> str:

@@ -52,6 +52,10 @@ class Serving:
         self._server: UvicornServer | None = None
         self._stopping: asyncio.Task[None] | None = None
 
+    @property
+    def num_connections(self) -> int:
+        return 0 if self._server is None else self._server.num_connections
+
     async def run(self, on_ready: Callable[[], None]) -> None:
         """Until a stop has come to its end."""
         self._server = UvicornServer(self._app, self.state, self._config)
@@ -132,6 +136,11 @@ class HttpServer:
     @property
     def state(self) -> ServerState:
         return self._serving.state
+
+    @property
+    def num_connections(self) -> int:
+        """Open ones, idle or not."""
+        return self._serving.num_connections
 
     def start(self) -> None:
         """Returns when requests are answered."""

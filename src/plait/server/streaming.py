@@ -29,6 +29,16 @@ from plait.types import FinishReason
 DONE = b"data: [DONE]\n\n"
 FAILED = "error"
 
+# Unicode's other line ends, which many clients cut lines at although server-sent events do not end there.
+LINE_ENDS = {text.encode(): f"\\u{ord(text):04x}".encode() for text in "\x85\u2028\u2029"}
+
+
+def _one_line(encoded: bytes) -> bytes:
+    for raw, escaped in LINE_ENDS.items():
+        if raw in encoded:
+            encoded = encoded.replace(raw, escaped)
+    return encoded
+
 
 class EventWriter(ABC):
     """Turns deltas into events. Only ``choices`` differs between chunks, so the rest is encoded once."""
@@ -91,9 +101,10 @@ class EventWriter(ABC):
         return b"".join(events) + DONE
 
     def _chunk(self, choice: msgspec.Struct) -> bytes:
+        content = _one_line(encode(choice))
         if self._is_usage_continuous:
-            return self._head + encode(choice) + b'],"usage":' + encode(self._usage.reply()) + b"}\n\n"
-        return self._head + encode(choice) + self._plain_tail
+            return self._head + content + b'],"usage":' + encode(self._usage.reply()) + b"}\n\n"
+        return self._head + content + self._plain_tail
 
 
 class ChatEventWriter(EventWriter):
