@@ -23,6 +23,11 @@ static int64_t num_allocations = 0;
   if (p == nullptr) throw std::bad_alloc();
   return p;
 }
+// std::stable_sort allocates with this form and frees with the plain operator delete.
+[[gnu::noinline]] void* operator new(size_t num_bytes, const std::nothrow_t&) noexcept {
+  ++num_allocations;
+  return std::malloc(num_bytes);
+}
 [[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
 [[gnu::noinline]] void operator delete(void* p, size_t) noexcept { std::free(p); }
 
