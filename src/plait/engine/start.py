@@ -20,12 +20,18 @@ from plait.types import EngineInfo
 
 _log = logging.getLogger(__name__)
 
+# What the attention kernels can walk: positions are lanes, and a partition of 512 holds whole blocks.
+BLOCK_TOKENS = (16, 32, 64, 128, 256, 512)
+
 
 def start_native_engine(
     model_path: Path, config: EngineConfig, eos_token_ids: tuple[int, ...] | None = None
 ) -> InProcessClient:
     """See plait.engine.start_engine."""
     begin = time.monotonic()
+    if config.block_tokens not in BLOCK_TOKENS:
+        sizes = ", ".join(str(size) for size in BLOCK_TOKENS)
+        raise ConfigError(f"block_tokens is {config.block_tokens}; use one of {sizes}")
     machine = read_machine()
     num_threads = config.num_compute_threads or machine.num_usable_cores
     ledger = new_ledger(machine.memory_bytes, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
