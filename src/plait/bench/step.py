@@ -25,6 +25,7 @@ from plait.client import EngineClient
 from plait.config import EngineConfig
 from plait.engine import start_engine
 from plait.errors import ConfigError, EngineDeadError, PlaitError
+from plait.scheduler.budget import MIN_SLICE_TOKENS
 from plait.types import EngineInfo, GenerateRequest, SamplingParams, TokenOutput
 
 SCHEMA_VERSION = 1
@@ -78,7 +79,8 @@ class StepSettings:
 
     def max_tokens(self, batch: int, context: int) -> int:
         """Answer tokens that each sequence needs so that none ends before the window closes."""
-        prompt_steps = -(-batch * context // (self.max_batch_tokens - batch))
+        # A slow machine cuts prompts into the scheduler's smallest slices while others decode.
+        prompt_steps = -(-batch * context // MIN_SLICE_TOKENS)
         return self.decode_tokens + prompt_steps + _SPARE_STEPS
 
 
