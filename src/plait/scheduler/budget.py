@@ -55,7 +55,8 @@ def share_prefill(remaining: Seq[int], budget: int, max_slice: int) -> list[int]
     # The sort is stable: equally short prompts go by age.
     order = sorted(range(1, len(remaining)), key=remaining.__getitem__)
     # Two at least: a budget that a time target cuts down must not let one prompt block all others.
-    num_sharers = min(len(remaining), max(2, budget // MIN_SLICE_TOKENS))
+    # But never more than there are tokens: the oldest must get one.
+    num_sharers = min(len(remaining), max(2, budget // MIN_SLICE_TOKENS), budget)
     sharers = sorted([0, *order[: num_sharers - 1]], key=remaining.__getitem__)
     left = budget
     for i, idx in enumerate(sharers):

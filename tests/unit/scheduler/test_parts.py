@@ -30,6 +30,7 @@ def test_shares_use_the_budget_and_keep_the_caps(remaining: list[int], budget: i
     ("remaining", "budget", "expected"),
     [
         ([500], 100, [100]),
+        ([2, 1], 1, [1, 0]),
         ([1000, 20], 100, [80, 20]),
         ([30, 30, 30], 200, [30, 30, 30]),
         ([128] * 4, 256, [64] * 4),
