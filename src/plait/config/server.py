@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 class ServerConfig(BaseModel):
     """How the server listens, what it accepts and how it stops."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(8000, ge=0, le=65535, description="TCP port to listen on; 0 takes a free one.")

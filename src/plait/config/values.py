@@ -28,4 +28,4 @@ Bytes = Annotated[int, BeforeValidator(parse_bytes)]
 class Section(BaseModel):
     """Base of every section: immutable, every key known."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)

@@ -96,7 +96,9 @@ class Serving:
         await asyncio.sleep(config.drain_notice_s)
         state.refuses_work = True
         if not await state.wait_idle(config.grace_s):
-            _log.warning("%d requests did not end within %g s; ended", state.num_active, config.grace_s)
+            _log.warning(
+                "requests that did not end within %g s: %d; ended now", config.grace_s, state.num_active
+            )
             state.abort_all()
             await state.wait_idle(ABORT_WAIT_S)
         self._leave()
