@@ -121,7 +121,39 @@ def test_unseeded_requests_differ_and_a_configured_seed_repeats_them() -> None:
     first, second = tokens(free)
     assert first != second
     assert tokens(free) != [first, second]
-    assert tokens(seeded) == tokens(seeded)
+    first, second = tokens(seeded)
+    assert first == second
+    assert tokens(seeded) == [first, first]
+
+
+def test_each_choice_takes_room_in_the_queue() -> None:
+    config = EngineConfig(block_tokens=4, max_batch_size=1, max_queued_requests=10)
+    with FakeEngine(config) as engine:
+        engine.compute.gate.clear()
+        collectors = [Collector(), Collector(12)]
+        engine.core.submit(request(5, 4), collectors[0])
+        eventually(lambda: engine.core.metrics()["queue_depth_requests"] == 0)
+        engine.core.submit(request(5, 4, n=12), collectors[1])
+        with pytest.raises(OverloadedError, match="12 choices wait"):
+            engine.core.submit(request(5, 4), Collector())
+        engine.compute.gate.set()
+        for collector in collectors:
+            collector.wait()
+        for n in (9, 9):  # nothing is left of the count
+            collector = Collector(n)
+            engine.core.submit(request(5, 4, n=n), collector)
+            collector.wait()
+
+
+def test_the_batch_timeout_holds_neither_the_warm_up_nor_the_health() -> None:
+    config = EngineConfig(block_tokens=4, batch_timeout_s=10.0)
+    began = time.monotonic()
+    with FakeEngine(config, stall_after_s=0.05) as engine:
+        assert time.monotonic() - began < 5.0
+        engine.core.submit(request(5, 4), Collector())
+        time.sleep(0.2)
+        assert engine.core.metrics()["queue_depth_requests"] == 1
+        assert engine.core.health().is_progressing
 
 
 def test_abort_of_running_and_waiting_requests() -> None:
@@ -184,7 +216,7 @@ def test_the_queue_is_bounded_by_requests_and_by_tokens() -> None:
         assert 1.0 <= caught.value.retry_after_s <= 60.0
         collectors.append(Collector())
         engine.core.submit(request(2, 4), collectors[-1])
-        with pytest.raises(OverloadedError, match="3 requests wait"):
+        with pytest.raises(OverloadedError, match="3 choices wait"):
             engine.core.submit(request(2, 4), Collector())
         assert engine.core.metrics()["requests_overloaded_total"] == 2
         engine.compute.gate.set()

@@ -14,7 +14,6 @@ import contextlib
 import itertools
 import logging
 import os
-import random
 import sys
 import threading
 import time
@@ -70,8 +69,8 @@ class EngineCore:
         # Taken by submit and close only, never by main or I/O.
         self._submit_lock = threading.Lock()
         self._request_ids = itertools.count(1)
-        self._seeds = None if config.seed is None else random.Random(config.seed)
         self._num_submitted = 0
+        self._num_submitted_choices = 0
         self._num_submitted_tokens = 0
         self._num_overloaded = 0
         self._work_began_at = 0.0
@@ -112,6 +111,9 @@ class EngineCore:
 
     def submit(self, request: GenerateRequest, on_output: OutputCallback) -> int:
         """See EngineClient.submit."""
+        return self._submit(request, on_output, may_hold=True)
+
+    def _submit(self, request: GenerateRequest, on_output: OutputCallback, *, may_hold: bool) -> int:
         self._check_open()
         validate_request(request, self.info)
         num_tokens = len(request.prompt_token_ids)
@@ -124,13 +126,19 @@ class EngineCore:
             request_id = next(self._request_ids)
             live = LiveRequest(request_id, request.sampling.n, on_output)
             submission = Submission(
-                request_id, request, resolve_max_tokens(request, self.info), self._seed_of(request), now
+                request_id,
+                request,
+                resolve_max_tokens(request, self.info),
+                self._seed_of(request),
+                now,
+                may_hold,
             )
             self._live[request_id] = live
             if not self._submissions.try_push(submission):
                 del self._live[request_id]
                 raise OverloadedError("the request ring is full", retry_after_s=1.0)
             self._num_submitted += 1
+            self._num_submitted_choices += request.sampling.n
             self._num_submitted_tokens += num_tokens
         # A death between the check and the insertion has not seen this request.
         if self._dead_because is not None and self._live.pop(request_id, None) is not None:
@@ -156,7 +164,7 @@ class EngineCore:
         if not self._is_ready:
             return Health(True, False, True, "warming up")
         if self._live:
-            since = max(self._main.gauges.last_progress_at, self._work_began_at)
+            since = max(self._main.gauges.last_progress_at, self._work_began_at, self._scheduler.hold_until)
             idle_s = time.monotonic() - since
             if idle_s > self._stall_after_s:
                 return Health(True, True, False, f"work waits and no step ended for {idle_s:.0f} s")
@@ -237,10 +245,16 @@ class EngineCore:
         return max(self._num_submitted - num_left, 0), max(self._num_submitted_tokens - num_left_tokens, 0)
 
     def _check_queue(self, num_tokens: int) -> None:
+        """A request of n choices takes the room of n: its work is what others wait for."""
         num_queued, num_queued_tokens = self._queued()
         config = self._config
-        if num_queued >= config.max_queued_requests:
-            what = f"{num_queued} requests wait, {config.max_queued_requests} may"
+        num_choices = (
+            self._num_submitted_choices
+            - self._scheduler.stats.dequeued_choices_total
+            - self._main.gauges.refused_choices_total
+        )
+        if num_choices >= config.max_queued_requests:
+            what = f"{num_choices} choices wait, {config.max_queued_requests} may"
         elif num_queued and num_queued_tokens + num_tokens > config.max_queued_tokens:
             what = f"{num_queued_tokens} prompt tokens wait, {config.max_queued_tokens} may"
         else:
@@ -254,8 +268,8 @@ class EngineCore:
     def _seed_of(self, request: GenerateRequest) -> int:
         if request.sampling.seed is not None:
             return request.sampling.seed
-        if self._seeds is not None:
-            return self._seeds.getrandbits(64)
+        if self._config.seed is not None:
+            return self._config.seed
         return int.from_bytes(os.urandom(8), "little")
 
     def _warm_up(self) -> None:
@@ -277,7 +291,7 @@ class EngineCore:
             tenant=_WARM_UP_TENANT,
         )
         try:
-            self.submit(request, on_output)
+            self._submit(request, on_output, may_hold=False)
         except PlaitError as error:
             failures.append(str(error))
             done.set()

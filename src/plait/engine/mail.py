@@ -17,6 +17,8 @@ class Submission:
     max_tokens: int
     seed: int
     submitted_at: float
+    may_hold: bool = True
+    """Whether it waits for company when the engine is idle (batch_timeout_s)."""
 
 
 @dataclass(frozen=True, slots=True)

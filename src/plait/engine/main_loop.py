@@ -42,6 +42,7 @@ class LoopGauges:
     last_progress_at: float = 0.0
     """time.monotonic() of the last end of a step."""
     refused_requests_total: int = 0
+    refused_choices_total: int = 0
     refused_prompt_tokens_total: int = 0
 
 
@@ -153,6 +154,7 @@ class MainLoop:
                 max_tokens=submission.max_tokens,
                 seed=submission.seed,
                 now=submission.submitted_at,
+                may_hold=submission.may_hold,
             )
         except InvalidRequestError as error:
             self._refuse(submission, FinishReason.ERROR, error.message)
@@ -169,6 +171,7 @@ class MainLoop:
 
     def _refuse(self, submission: Submission, reason: FinishReason, error: str | None) -> None:
         self.gauges.refused_requests_total += 1
+        self.gauges.refused_choices_total += submission.request.sampling.n
         self.gauges.refused_prompt_tokens_total += len(submission.request.prompt_token_ids)
         self._outbox.append(
             [

@@ -34,6 +34,11 @@ class Admission:
         self._refused: Sequence | None = None
         self._refused_free_blocks = 0
 
+    @property
+    def hold_until(self) -> float:
+        """When the last wait for a fuller batch ended, or will end at the latest; 0 before the first."""
+        return self._hold_until
+
     def on_arrival(self, now: float) -> None:
         """Before a request enters the queue: the first of an idle engine opens the batch timeout."""
         if not self._waiting and self._running.is_empty:
@@ -64,6 +69,7 @@ class Admission:
             if is_open:
                 self._waiting.remove(seq)
                 self._running.add(seq)
+                self._stats.leave_queue(seq)
                 admitted.append(seq)
             elif self._running.is_empty:
                 self._fail_too_large(seq)

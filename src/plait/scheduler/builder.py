@@ -125,6 +125,7 @@ class StepBuilder:
                 self._endings.finish(child, FinishReason.ERROR, f"no KV cache for this choice: {error!r}")
                 continue
             self._running.add(child)
+            self._stats.leave_queue(child)
             child.block_table = parent.block_table
             child.num_scheduled = parent.num_scheduled
             child.num_committed = parent.num_committed

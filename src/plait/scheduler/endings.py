@@ -75,8 +75,9 @@ class Endings:
             self._waiting.remove(seq)
         if seq.state == RUNNING:
             self._running.remove(seq, FINISHED)
-        # A PREEMPTING one is in `draining` already and is released from there.
+        # A PREEMPTING one stays in `draining` until its steps ended, and is dropped from there.
         seq.state = FINISHED
+        self._stats.leave_queue(seq)
         request = seq.request
         request.num_open -= 1
         if request.num_open == 0:

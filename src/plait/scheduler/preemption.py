@@ -38,8 +38,6 @@ class Growth:
         """Room for ``num_tokens`` positions, by preemption if need be. False: ``seq`` sits this step out."""
         try:
             while not self._kv.try_grow(seq.seq_id, num_tokens, seq.num_scheduled):
-                if self._running.draining:
-                    return False  # blocks come back when the steps in flight end
                 victim = self._running.sequences[-1]
                 if victim is seq and len(self._running) == 1:
                     self._fail_alone(seq, num_tokens)
@@ -55,14 +53,17 @@ class Growth:
         return True
 
     def resume_drained(self) -> None:
-        """Release what drained; the preempted ones of it wait again."""
+        """The preempted ones whose last step ended wait again."""
         for seq in self._running.take_drained():
             if seq.state == PREEMPTING:
                 self._requeue(seq)
 
     def _preempt(self, seq: Sequence) -> None:
         self._stats.preemptions_total += 1
-        if self._running.remove(seq, PREEMPTING):
+        self._running.remove(seq, PREEMPTING)
+        if seq.num_in_flight:
+            self._running.draining.append(seq)
+        else:
             self._requeue(seq)
 
     def _requeue(self, seq: Sequence) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from plait.scheduler.blocks import KvBlocks
 from plait.scheduler.endings import Endings
 from plait.scheduler.limits import SchedulerLimits
-from plait.scheduler.sequence import FINISHED, Sequence
+from plait.scheduler.sequence import FINISHED, RUNNING, Sequence
 from plait.scheduler.stats import SchedulerStats
 from plait.scheduler.step import StepOutcome, StepPlan
 from plait.types import FinishReason, TokenLogprob
@@ -51,7 +51,7 @@ class Results:
         """Every position of the step is computed now, and its token known: the step before sampled it."""
         block_tokens = self._block_tokens
         for seq, end in zip(plan.rows, plan.context_lens, strict=True):
-            if end - seq.num_committed < block_tokens or seq.state == FINISHED:
+            if end - seq.num_committed < block_tokens or seq.state != RUNNING:
                 continue
             end -= end % block_tokens
             try:

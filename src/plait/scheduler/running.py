@@ -1,4 +1,8 @@
-"""Sequences that hold a slot and blocks: those that run, and those that leave once their steps ended."""
+"""Sequences that hold a slot and blocks, and preempted ones whose last tokens are still on their way.
+
+Slot and blocks come free at once, even while a step in flight uses them: steps run in the order in which they
+are planned, so whatever that step still writes comes before anything that a new owner's step does.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ class RunningSet:
         self.sequences: list[Sequence] = []
         """By rank: the first is the last to be preempted."""
         self.draining: list[Sequence] = []
-        """PREEMPTING or FINISHED, with steps in flight."""
+        """PREEMPTING, with steps in flight: they hold nothing, and wait again once their tokens are known."""
         self._free_slots = list(range(num_slots - 1, -1, -1))
         self._kv = kv
 
@@ -31,7 +35,7 @@ class RunningSet:
     @property
     def is_empty(self) -> bool:
         """Nobody holds a block."""
-        return not self.sequences and not self.draining
+        return not self.sequences
 
     def add(self, seq: Sequence) -> None:
         """Give a slot (there must be a free one) to a sequence that the KV manager has open."""
@@ -39,26 +43,17 @@ class RunningSet:
         seq.state = RUNNING
         insort(self.sequences, seq, key=_rank)
 
-    def remove(self, seq: Sequence, state: int) -> bool:
-        """Take a RUNNING sequence out. True: slot and blocks are free; False: it drains first."""
+    def remove(self, seq: Sequence, state: int) -> None:
+        """Take a RUNNING sequence out; its slot and blocks are free."""
         del self.sequences[bisect_left(self.sequences, seq.rank, key=_rank)]
-        seq.state = state
-        if seq.num_in_flight:
-            self.draining.append(seq)
-            return False
-        self._release(seq)
-        return True
-
-    def take_drained(self) -> list[Sequence]:
-        """Release and return those whose last step ended."""
-        drained = [seq for seq in self.draining if not seq.num_in_flight]
-        if drained:
-            self.draining = [seq for seq in self.draining if seq.num_in_flight]
-            for seq in drained:
-                self._release(seq)
-        return drained
-
-    def _release(self, seq: Sequence) -> None:
         self._kv.close_sequence(seq.seq_id)
         self._free_slots.append(seq.slot)
         seq.slot = -1
+        seq.state = state
+
+    def take_drained(self) -> list[Sequence]:
+        """Those of ``draining`` whose last step ended."""
+        drained = [seq for seq in self.draining if not seq.num_in_flight]
+        if drained:
+            self.draining = [seq for seq in self.draining if seq.num_in_flight]
+        return drained

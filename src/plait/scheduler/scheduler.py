@@ -52,8 +52,8 @@ class Scheduler:
 
     @property
     def num_running(self) -> int:
-        """Sequences that hold blocks."""
-        return len(self._running) + len(self._running.draining)
+        """Sequences that hold slot and blocks."""
+        return len(self._running)
 
     @property
     def num_requests(self) -> int:
@@ -66,8 +66,13 @@ class Scheduler:
 
     @property
     def has_work(self) -> bool:
-        """Something waits, runs, or holds blocks until a step ends."""
-        return bool(self._endings.requests) or not self._running.is_empty
+        """A request has not ended."""
+        return bool(self._endings.requests)
+
+    @property
+    def hold_until(self) -> float:
+        """When the last wait for a fuller batch ended, or will end at the latest."""
+        return self._admission.hold_until
 
     def next_wakeup(self) -> float | None:
         """When schedule() should be called again even if nothing happens, or None."""
@@ -79,9 +84,19 @@ class Scheduler:
         return min(times, default=None)
 
     def add(
-        self, request_id: int, request: GenerateRequest, *, max_tokens: int, seed: int, now: float
+        self,
+        request_id: int,
+        request: GenerateRequest,
+        *,
+        max_tokens: int,
+        seed: int,
+        now: float,
+        may_hold: bool = True,
     ) -> RequestState:
-        """Queue a request that validation has passed; ``max_tokens`` and ``seed`` are resolved."""
+        """Queue a request that validation has passed; ``max_tokens`` and ``seed`` are resolved.
+
+        Without ``may_hold`` it does not wait for company (``batch_timeout_s``).
+        """
         if request_id in self._endings.requests:
             raise ValueError(f"request {request_id} is already here")
         sampling = request.sampling
@@ -100,7 +115,8 @@ class Scheduler:
             state.choices.append(Sequence(state, index, self._num_sequences, derive_seed(seed, index)))
             self._num_sequences += 1
         self._endings.requests[request_id] = state
-        self._admission.on_arrival(now)
+        if may_hold:
+            self._admission.on_arrival(now)
         first = state.choices[0]
         first.state = WAITING
         self._waiting.push(first)

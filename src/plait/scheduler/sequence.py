@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from plait.scheduler.request import RequestState
 
-# States. A sequence that leaves the running set while steps that use it are in flight keeps slot and blocks
-# until the last of them ended (PREEMPTING, FINISHED); only then it waits again, or is gone.
+# States. A sequence that is preempted while steps that use it are in flight gives slot and blocks back at once,
+# but waits again (PREEMPTING) only when the tokens of those steps are known.
 PLANNED = 0  # a choice that will be forked when the prompt is computed
 WAITING = 1
 RUNNING = 2
@@ -28,6 +28,7 @@ class Sequence:
     __slots__ = (
         "block_table",
         "capacity",
+        "has_left_queue",
         "has_output",
         "index",
         "max_len",
@@ -56,6 +57,8 @@ class Sequence:
         self.max_len = request.num_prompt + request.max_tokens
         self.state = PLANNED
         self.has_output = False
+        self.has_left_queue = False
+        """Had a slot, or ended without."""
         self.slot = -1
         self.block_table: list[int] = []
         self.reset()

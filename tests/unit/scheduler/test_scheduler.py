@@ -69,22 +69,41 @@ def test_a_step_is_planned_before_the_result_of_the_one_before() -> None:
     driver.check_clean()
 
 
-def test_a_late_eos_drops_the_token_in_flight_and_only_then_frees_blocks() -> None:
+def test_a_late_eos_frees_blocks_at_once_and_drops_the_token_in_flight() -> None:
     asked = request(6, 30, temperature=0.0)
     token = expected_choices(asked, seed=7, max_tokens=30, eos=(), vocab_size=VOCAB)[0].token_ids[0]
     driver = Driver(limits(eos_token_ids=(token,)))
     driver.add(1, asked)
     driver.plan()
     driver.plan()
-    free = driver.kv.num_free_blocks
     driver.take_result()
     assert driver.reasons(1) == [FinishReason.STOP]
     assert driver.finished[1, 0].stop_token_id == token
     assert driver.tokens[1, 0] == [token]
-    assert driver.kv.num_free_blocks == free
+    assert driver.kv.num_free_blocks == driver.limits.num_blocks
     driver.take_result()
     assert driver.tokens[1, 0] == [token]
     assert driver.scheduler.stats.dropped_tokens_total == 1
+    driver.check_clean()
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_an_abort_frees_slots_and_blocks_while_steps_use_them(n: int) -> None:
+    """Whoever comes next may have them at once, and nothing of the old owner shows in its tokens."""
+    driver = Driver(limits(num_blocks=6, max_batch_size=n))
+    driver.add(1, request(14, 30, n=n, ignore_eos=True))
+    for _ in range(3):
+        driver.turn()
+    assert driver.plan() is not None
+    driver.scheduler.abort(1)
+    assert driver.kv.num_free_blocks == driver.limits.num_blocks
+    newcomer = request(18, 4, first=6)
+    driver.add(2, newcomer)
+    plan = driver.plan()
+    assert plan is not None
+    assert [seq.request.request_id for seq in plan.rows] == [2]
+    driver.run()
+    check_result(driver, 2, newcomer)
     driver.check_clean()
 
 
