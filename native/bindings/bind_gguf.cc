@@ -120,6 +120,11 @@ ByteView tensor_bytes(nb::handle self, const std::string& name) {
   return ByteView(file.tensor_data(*tensor), {static_cast<size_t>(tensor->num_bytes)}, self);
 }
 
+ByteView file_bytes(nb::handle self) {
+  const GgufFile& file = nb::cast<const GgufFile&>(self);
+  return ByteView(file.bytes().data(), {file.bytes().size()}, self);
+}
+
 }  // namespace
 
 void register_gguf(nb::module_& m) {
@@ -144,7 +149,22 @@ void register_gguf(nb::module_& m) {
            "[(name, shape, type, type_id, offset, num_bytes)] in file order.")
       .def("tensor_bytes", &tensor_bytes, nb::arg("name"),
            nb::sig("def tensor_bytes(self, name: str) -> memoryview"),
-           "The tensor's bytes as a read-only view of the file, which it keeps open.");
+           "The tensor's bytes as a read-only view of the file, which it keeps open.")
+      .def("file_bytes", &file_bytes, nb::sig("def file_bytes(self) -> memoryview"),
+           "All of the file as a read-only view, which keeps it open.")
+      .def(
+          "release",
+          [](const GgufFile& file, uint64_t offset, uint64_t num_bytes) { file.release(offset, num_bytes); },
+          nb::arg("offset"), nb::arg("num_bytes"),
+          "Give the memory of a range back; reading it again takes it from the file.")
+      .def_prop_ro(
+          "stamp",
+          [](const GgufFile& file) {
+            const FileStamp stamp = file.stamp();
+            return nb::make_tuple(stamp.inode, stamp.size, stamp.modified_ns, stamp.changed_ns);
+          },
+          nb::sig("def stamp(self) -> tuple[int, int, int, int]"),
+          "(inode, size, modified_ns, changed_ns) of the mapped file as it is now.");
 }
 
 }  // namespace plait

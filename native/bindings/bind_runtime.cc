@@ -1,5 +1,5 @@
-// Weights, plans, steps and the compute thread. The GIL is released while weights are packed, while logits
-// are evaluated and while the compute thread is joined; the other calls take microseconds.
+// Plans, steps and the compute thread. The GIL is released while logits are evaluated and while the compute
+// thread is joined; the other calls take microseconds.
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -12,7 +12,6 @@
 
 #include "base/error.h"
 #include "bindings/bindings.h"
-#include "fileio/gguf.h"
 #include "runtime/compute_thread.h"
 #include "runtime/evaluate.h"
 
@@ -25,6 +24,8 @@ using namespace nb::literals;
 using Pairs = std::vector<std::pair<int32_t, float>>;
 using Scored = std::tuple<float, int32_t, Pairs>;
 
+}  // namespace
+
 Isa isa_of(const std::string& name) {
   for (Isa isa : {Isa::kScalar, Isa::kAvx2}) {
     if (name == isa_name(isa) && is_isa_supported(isa)) return isa;
@@ -33,51 +34,7 @@ Isa isa_of(const std::string& name) {
               "instruction set " + name + " is unknown or not supported by this CPU");
 }
 
-const TensorInfo& tensor_of(const GgufFile& file, const std::string& name) {
-  const TensorInfo* tensor = file.find_tensor(name);
-  if (tensor == nullptr) throw Error(ErrorCode::kInvalidFile, "the file has no tensor " + name);
-  return *tensor;
-}
-
-void register_weights(nb::module_& m) {
-  nb::class_<Weights>(m, "Weights", "Packed weights of one model; filled at load, then read-only.")
-      .def(nb::init<size_t>(), "num_bytes"_a)
-      .def_static(
-          "packed_bytes",
-          [](const GgufFile& file, const std::string& name) {
-            const TensorInfo& tensor = tensor_of(file, name);
-            return Weights::padded(packed_num_bytes(tensor.type, tensor.rows(), tensor.columns()));
-          },
-          "file"_a, "tensor"_a, "Bytes that the tensor takes when packed.")
-      .def(
-          "add_matrix",
-          [](Weights& weights, const GgufFile& file, const std::string& name, int32_t num_threads) {
-            const TensorInfo& tensor = tensor_of(file, name);
-            const nb::gil_scoped_release release;
-            file.prefetch(tensor);
-            const int32_t id = weights.add_matrix(name, tensor.type, file.tensor_data(tensor), tensor.rows(),
-                                                  tensor.columns(), num_threads);
-            file.release(tensor);
-            return id;
-          },
-          "file"_a, "tensor"_a, "num_threads"_a, "Pack a tensor and return its matrix id. Releases the GIL.")
-      .def(
-          "add_vector",
-          [](Weights& weights, const GgufFile& file, const std::string& name) {
-            const TensorInfo& tensor = tensor_of(file, name);
-            if (tensor.rows() != 1) throw Error(ErrorCode::kInvalidFile, "tensor " + name + " is no vector");
-            return weights.add_vector(name, tensor.type, file.tensor_data(tensor), tensor.columns());
-          },
-          "file"_a, "tensor"_a, "Copy a one-dimensional tensor as float32 and return its vector id.")
-      .def("vector_values",
-           [](const Weights& weights, int32_t id) {
-             if (id < 0 || id >= weights.num_vectors())
-               throw Error(ErrorCode::kInvalidArgument, "no such vector");
-             const auto values = weights.vector(id);
-             return std::vector<float>(values.begin(), values.end());
-           })
-      .def_prop_ro("used_bytes", &Weights::used_bytes);
-}
+namespace {
 
 void register_plan(nb::module_& m) {
   nb::class_<KvLayout>(m, "KvLayout")
@@ -326,7 +283,6 @@ void register_compute(nb::module_& m) {
 }  // namespace
 
 void register_runtime(nb::module_& m) {
-  register_weights(m);
   register_plan(m);
   register_steps(m);
   register_compute(m);

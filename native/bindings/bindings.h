@@ -4,14 +4,22 @@
 
 #include <nanobind/nanobind.h>
 
+#include <string>
+
+#include "cpu/isa.h"
+
 namespace plait {
 
 namespace nb = nanobind;
+
+// The supported ISA of that name; throws Error(kUnsupported).
+Isa isa_of(const std::string& name);
 
 void register_gguf(nb::module_& m);     // GGUF files
 void register_sync(nb::module_& m);     // rings and doorbells
 void register_kv(nb::module_& m);       // the KV manager
 void register_kernels(nb::module_& m);  // ISA, kernels for tests
-void register_runtime(nb::module_& m);  // weights, plan, compute thread
+void register_weights(nb::module_& m);  // weights and their packed file
+void register_runtime(nb::module_& m);  // plan, compute thread
 
 }  // namespace plait

@@ -48,5 +48,6 @@ NB_MODULE(_native, m) {
   plait::register_sync(m);
   plait::register_kv(m);
   plait::register_kernels(m);
+  plait::register_weights(m);
   plait::register_runtime(m);
 }

@@ -201,4 +201,8 @@ void GgufFile::release(const TensorInfo& tensor) const noexcept {
   file_.release(tensor.offset, tensor.num_bytes);
 }
 
+void GgufFile::release(uint64_t offset, uint64_t num_bytes) const noexcept {
+  file_.release(offset, num_bytes);
+}
+
 }  // namespace plait

@@ -60,9 +60,14 @@ class GgufFile {
   std::optional<bool> get_bool(std::string_view key) const;
   std::optional<std::string_view> get_string(std::string_view key) const;
 
-  // Advice about a tensor's pages (see MappedFile); nothing happens after parse().
+  // The whole file, and what the file system says of it now; not after parse().
+  std::span<const std::byte> bytes() const { return bytes_; }
+  FileStamp stamp() const { return file_.stamp(); }
+
+  // Advice about a tensor's pages or a range of the file (see MappedFile); nothing happens after parse().
   void prefetch(const TensorInfo& tensor) const noexcept;
   void release(const TensorInfo& tensor) const noexcept;
+  void release(uint64_t offset, uint64_t num_bytes) const noexcept;
 
  private:
   GgufFile() = default;

@@ -8,32 +8,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
-#include <system_error>
 #include <utility>
 
 #include "base/error.h"
+#include "fileio/descriptor.h"
 
 namespace plait {
 namespace {
-
-[[noreturn]] void throw_system(const std::string& what, int error_number) {
-  throw Error(ErrorCode::kSystem, what + ": " + std::generic_category().message(error_number));
-}
-
-// Closes the descriptor at the end of the scope; a mapping outlives it.
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 size_t page_size() {
   static const size_t size = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
@@ -47,28 +28,31 @@ MappedFile MappedFile::open(const std::string& path) {
     throw Error(ErrorCode::kSystem, "cannot open: the path contains a zero byte");
   }
   // O_NONBLOCK: opening a FIFO that nobody writes must not hang.
-  const Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (fd.get() < 0) throw_system("cannot open", errno);
   struct stat status = {};
   if (::fstat(fd.get(), &status) != 0) throw_system("cannot stat", errno);
   if (S_ISDIR(status.st_mode)) throw Error(ErrorCode::kSystem, "cannot open: it is a directory");
   if (!S_ISREG(status.st_mode)) throw Error(ErrorCode::kSystem, "cannot open: it is not a regular file");
-  if (status.st_size == 0) return {};
+  if (status.st_size == 0) return MappedFile(std::move(fd), nullptr, 0);
   if (static_cast<uint64_t>(status.st_size) > SIZE_MAX) {
     throw Error(ErrorCode::kSystem, "cannot map: larger than the address space");
   }
   const size_t size = static_cast<size_t>(status.st_size);
   void* data = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd.get(), 0);
   if (data == MAP_FAILED) throw_system("cannot map " + std::to_string(size) + " bytes", errno);
-  return MappedFile(static_cast<const std::byte*>(data), size);
+  return MappedFile(std::move(fd), static_cast<const std::byte*>(data), size);
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+    : file_(std::move(other.file_)),
+      data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   if (this != &other) {
     unmap();
+    file_ = std::move(other.file_);
     data_ = std::exchange(other.data_, nullptr);
     size_ = std::exchange(other.size_, 0);
   }
@@ -79,6 +63,14 @@ MappedFile::~MappedFile() { unmap(); }
 
 void MappedFile::unmap() noexcept {
   if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+FileStamp MappedFile::stamp() const {
+  struct stat status = {};
+  if (::fstat(file_.get(), &status) != 0) throw_system("cannot stat", errno);
+  const auto ns = [](const timespec& t) { return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec; };
+  return {static_cast<uint64_t>(status.st_ino), static_cast<uint64_t>(status.st_size), ns(status.st_mtim),
+          ns(status.st_ctim)};
 }
 
 void MappedFile::advise(Access access, size_t offset, size_t length) const noexcept {

@@ -5,10 +5,24 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
+
+#include "fileio/descriptor.h"
 
 namespace plait {
+
+// What the file system says of a file. The change time cannot be set: a write to the file, or another file in
+// its place, gives another stamp. The device is left out: its number means nothing after a reboot or in the
+// next container.
+struct FileStamp {
+  uint64_t inode = 0;
+  uint64_t size = 0;
+  int64_t modified_ns = 0;
+  int64_t changed_ns = 0;
+};
 
 class MappedFile {
  public:
@@ -29,6 +43,8 @@ class MappedFile {
   const std::byte* data() const { return data_; }
   size_t size() const { return size_; }
   std::span<const std::byte> bytes() const { return {data_, size_}; }
+  // Of the mapped file as it is now. Throws Error (kSystem).
+  FileStamp stamp() const;
 
   // Tells the kernel how [offset, offset + length) will be read; a range outside the file is cut to it. Only
   // advice: a kernel that refuses it is not an error.
@@ -38,9 +54,11 @@ class MappedFile {
   void release(size_t offset, size_t length) const noexcept;
 
  private:
-  MappedFile(const std::byte* data, size_t size) : data_(data), size_(size) {}
+  MappedFile(Descriptor file, const std::byte* data, size_t size)
+      : file_(std::move(file)), data_(data), size_(size) {}
   void unmap() noexcept;
 
+  Descriptor file_;
   const std::byte* data_ = nullptr;
   size_t size_ = 0;
 };

@@ -10,44 +10,125 @@
 #include "base/error.h"
 
 namespace plait {
+namespace {
 
-int32_t Weights::add_matrix(const std::string& name, GgmlType type, const std::byte* src, int64_t rows,
-                            int64_t cols, int32_t num_threads) {
-  size_t bytes = 0;
+// What is packed, and given back to the file, at a time.
+constexpr size_t kSliceBytes = size_t{8} << 20;
+// Of one thread at a time: small enough to balance, large enough not to matter.
+constexpr int64_t kThreadRows = 16 * kRowGroup;
+
+size_t num_bytes_of(const FileMatrix& matrix) {
   try {
-    bytes = packed_num_bytes(type, rows, cols);
+    return packed_num_bytes(matrix.type, matrix.rows, matrix.cols);
   } catch (const Error& e) {
-    throw Error(e.code(), "tensor " + name + ": " + e.what());
+    throw Error(e.code(), "tensor " + matrix.name + ": " + e.what());
   }
-  if (padded(bytes) > memory_.size() - used_) {
-    throw Error(ErrorCode::kInternal, "tensor " + name + ": no room left for packed weights");
-  }
-  std::byte* dst = memory_.data() + used_;
-  used_ += padded(bytes);
+}
 
-  // Row slices small enough to balance, large enough not to matter.
-  const int64_t slice = std::max<int64_t>(kRowGroup, 64 * kRowGroup);
+size_t row_bytes_of(const FileMatrix& matrix) {
+  const BlockShape block = block_shape(matrix.type);
+  return static_cast<size_t>(matrix.cols / block.elements) * static_cast<size_t>(block.bytes);
+}
+
+// Rows of a matrix whose packed form takes about kSliceBytes.
+int64_t slice_rows(size_t num_bytes, int64_t rows) {
+  const size_t bytes_per_row =
+      std::max<size_t>(1, num_bytes / static_cast<size_t>(std::max<int64_t>(rows, 1)));
+  const auto wanted = static_cast<int64_t>(kSliceBytes / bytes_per_row);
+  return std::max<int64_t>(kRowGroup, wanted / kRowGroup * kRowGroup);
+}
+
+// Packs `rows` rows that begin at `src` to `dst`, as a matrix of their own: a group of rows knows no place.
+void pack_slice(const FileMatrix& matrix, const std::byte* src, int64_t rows, std::byte* dst,
+                int32_t num_threads) {
   std::atomic<int64_t> next{0};
-  const auto pack_slices = [&] {
-    for (int64_t row = next.fetch_add(slice); row < rows; row = next.fetch_add(slice)) {
-      pack_rows(type, src, cols, row, std::min(rows, row + slice), dst);
+  const auto work = [&] {
+    for (int64_t row = next.fetch_add(kThreadRows); row < rows; row = next.fetch_add(kThreadRows)) {
+      pack_rows(matrix.type, src, matrix.cols, row, std::min(rows, row + kThreadRows), dst);
     }
   };
   std::vector<std::thread> helpers;
-  for (int32_t i = 1; i < num_threads && rows > slice; ++i) helpers.emplace_back(pack_slices);
-  pack_slices();
+  for (int32_t i = 1; i < num_threads && i * kThreadRows < rows; ++i) helpers.emplace_back(work);
+  work();
   for (std::thread& helper : helpers) helper.join();
+}
 
-  matrices_.push_back({name, PackedMatrix{dst, bytes, static_cast<int32_t>(rows), static_cast<int32_t>(cols),
-                                          packed_kind(type)}});
-  return num_matrices() - 1;
+// Packs slice by slice; `place` says where rows [row, row + num) go, `packed` is told when they are there.
+template <typename Place, typename Packed>
+void pack_slices(const FileMatrix& matrix, size_t num_bytes, int32_t num_threads, const DoneFn& done,
+                 const Place& place, const Packed& packed) {
+  const size_t row_bytes = row_bytes_of(matrix);
+  const int64_t step = slice_rows(num_bytes, matrix.rows);
+  for (int64_t row = 0; row < matrix.rows; row += step) {
+    const int64_t num = std::min(step, matrix.rows - row);
+    const size_t offset = static_cast<size_t>(row) * row_bytes;
+    pack_slice(matrix, matrix.src + offset, num, place(row, num), num_threads);
+    packed(num);
+    if (done) done(offset, static_cast<size_t>(num) * row_bytes);
+  }
+}
+
+}  // namespace
+
+int32_t Weights::add_matrix(const FileMatrix& matrix, int32_t num_threads, const DoneFn& done) {
+  const size_t num_bytes = num_bytes_of(matrix);
+  std::byte* dst = memory_.data() + take(matrix.name, num_bytes, memory_.size());
+  const size_t group_bytes = num_bytes / static_cast<size_t>(std::max<int64_t>(1, matrix.rows / kRowGroup));
+  pack_slices(
+      matrix, num_bytes, num_threads, done,
+      [&](int64_t row, int64_t) { return dst + static_cast<size_t>(row / kRowGroup) * group_bytes; },
+      [](int64_t) {});
+  return name_matrix(matrix, dst, num_bytes);
+}
+
+void Weights::pack_matrix_to(const SinkFn& sink, const FileMatrix& matrix, int32_t num_threads,
+                             const DoneFn& done) {
+  const size_t num_bytes = num_bytes_of(matrix);
+  const size_t group_bytes = num_bytes / static_cast<size_t>(std::max<int64_t>(1, matrix.rows / kRowGroup));
+  std::vector<std::byte> slice;
+  pack_slices(
+      matrix, num_bytes, num_threads, done,
+      [&](int64_t, int64_t num) {
+        slice.resize(static_cast<size_t>(num / kRowGroup) * group_bytes);
+        return slice.data();
+      },
+      [&](int64_t) { sink(slice); });
 }
 
 int32_t Weights::add_vector(const std::string& name, GgmlType type, const std::byte* src, int64_t num) {
-  std::vector<float> values(static_cast<size_t>(num));
-  dequantize_row(type, src, num, values.data());
-  vectors_.push_back({name, std::move(values)});
+  auto own = std::make_unique<float[]>(static_cast<size_t>(num));
+  dequantize_row(type, src, num, own.get());
+  const std::span<const float> values(own.get(), static_cast<size_t>(num));
+  vectors_.push_back({name, values, std::move(own)});
   return num_vectors() - 1;
+}
+
+int32_t Weights::place_matrix(const FileMatrix& matrix) {
+  const size_t num_bytes = num_bytes_of(matrix);
+  return name_matrix(matrix, packed_.data() + take(matrix.name, num_bytes, packed_.size()), num_bytes);
+}
+
+int32_t Weights::place_vector(const std::string& name, int64_t num) {
+  const size_t size = static_cast<size_t>(num);
+  const std::byte* at = packed_.data() + take(name, size * sizeof(float), packed_.size());
+  vectors_.push_back({name, {reinterpret_cast<const float*>(at), size}, nullptr});
+  return num_vectors() - 1;
+}
+
+size_t Weights::take(const std::string& name, size_t size, size_t room) {
+  if (padded(size) > room - used_) {
+    throw Error(ErrorCode::kInternal, "tensor " + name + ": no room left for packed weights");
+  }
+  const size_t at = used_;
+  used_ += padded(size);
+  return at;
+}
+
+int32_t Weights::name_matrix(const FileMatrix& matrix, const std::byte* packed, size_t num_bytes) {
+  matrices_.push_back(
+      {matrix.name, PackedMatrix{packed, num_bytes, static_cast<int32_t>(matrix.rows),
+                                 static_cast<int32_t>(matrix.cols), packed_kind(matrix.type)}});
+  return num_matrices() - 1;
 }
 
 }  // namespace plait

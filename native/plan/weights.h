@@ -1,9 +1,15 @@
 // Packed weights of one model. Knows: matrices and vectors by name. Must not know: what they are for.
 // Filled at load by one thread, then read-only and shared by all threads.
+//
+// Packed memory: one tensor after the other, each at a multiple of kAlignment; matrices as packed_layout.h
+// draws them, vectors as float32. add_* pack into memory of this process. *_to write the same bytes
+// elsewhere, place_* find them again in memory that was packed before; all in the same order.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,17 +19,48 @@
 
 namespace plait {
 
+// A matrix as it stands in the model file: [rows, cols] of `type` at `src`.
+struct FileMatrix {
+  std::string name;
+  GgmlType type = GgmlType::kF32;
+  const std::byte* src = nullptr;
+  int64_t rows = 0;
+  int64_t cols = 0;
+};
+
+// Is told bytes [offset, offset + num) of FileMatrix::src that are not needed any more; may be empty.
+using DoneFn = std::function<void(uint64_t offset, uint64_t num)>;
+// Takes packed bytes in rising order.
+using SinkFn = std::function<void(std::span<const std::byte>)>;
+
 class Weights {
  public:
-  // `bytes`: room for all matrices, see packed_num_bytes; each starts at a multiple of 64.
-  explicit Weights(size_t bytes) : memory_(bytes) {}
+  static constexpr size_t kAlignment = 64;
+  static size_t padded(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-  // Packs a file matrix ([rows, cols] of `type` at `src`) with `num_threads` threads; returns its id.
+  // To be packed here. `bytes`: room for all matrices, see padded() and packed_num_bytes().
+  explicit Weights(size_t bytes) : memory_(bytes) {}
+  // Packed before. `keep` owns what `packed` views, which starts at a multiple of kAlignment.
+  Weights(std::shared_ptr<const void> keep, std::span<const std::byte> packed)
+      : keep_(std::move(keep)), packed_(packed) {}
+
+  // Packs a matrix with `num_threads` threads; returns its id.
   // Throws Error when its shape or type is not supported, or when there is no room.
+  int32_t add_matrix(const FileMatrix& matrix, int32_t num_threads, const DoneFn& done = {});
   int32_t add_matrix(const std::string& name, GgmlType type, const std::byte* src, int64_t rows, int64_t cols,
-                     int32_t num_threads);
-  // Copies a vector to float32; returns its id.
+                     int32_t num_threads) {
+    return add_matrix(FileMatrix{name, type, src, rows, cols}, num_threads);
+  }
+  // Copies a vector to float32, outside the packed memory; returns its id.
   int32_t add_vector(const std::string& name, GgmlType type, const std::byte* src, int64_t num);
+
+  // The next matrix or vector of memory that was packed before; `src` is not read. Returns its id.
+  int32_t place_matrix(const FileMatrix& matrix);
+  int32_t place_vector(const std::string& name, int64_t num);
+
+  // Packs a matrix some MiB at a time, so that only those need memory. `sink` pads to kAlignment afterwards.
+  static void pack_matrix_to(const SinkFn& sink, const FileMatrix& matrix, int32_t num_threads,
+                             const DoneFn& done);
 
   const PackedMatrix& matrix(int32_t id) const { return matrices_[static_cast<size_t>(id)].packed; }
   std::span<const float> vector(int32_t id) const { return vectors_[static_cast<size_t>(id)].values; }
@@ -33,8 +70,6 @@ class Weights {
   int32_t num_vectors() const { return static_cast<int32_t>(vectors_.size()); }
   size_t used_bytes() const { return used_; }
 
-  static size_t padded(size_t bytes) { return (bytes + 63) / 64 * 64; }
-
  private:
   struct NamedMatrix {
     std::string name;
@@ -42,9 +77,16 @@ class Weights {
   };
   struct NamedVector {
     std::string name;
-    std::vector<float> values;
+    std::span<const float> values;
+    std::unique_ptr<float[]> own;  // empty when the values are packed memory
   };
+  // Where the next tensor stands in packed memory of `room` bytes.
+  size_t take(const std::string& name, size_t size, size_t room);
+  int32_t name_matrix(const FileMatrix& matrix, const std::byte* packed, size_t num_bytes);
+
   Memory memory_;
+  std::shared_ptr<const void> keep_;
+  std::span<const std::byte> packed_;
   size_t used_ = 0;
   std::vector<NamedMatrix> matrices_;
   std::vector<NamedVector> vectors_;

@@ -38,6 +38,20 @@ class GgufFile:
         The tensor's bytes as a read-only view of the file, which it keeps open.
         """
 
+    def file_bytes(self) -> memoryview:
+        """All of the file as a read-only view, which keeps it open."""
+
+    def release(self, offset: int, num_bytes: int) -> None:
+        """
+        Give the memory of a range back; reading it again takes it from the file.
+        """
+
+    @property
+    def stamp(self) -> tuple[int, int, int, int]:
+        """
+        (inode, size, modified_ns, changed_ns) of the mapped file as it is now.
+        """
+
 class Doorbell:
     """
     Wakes a sleeping thread. The waiter reads epoch(), looks at its queues, and waits with that epoch if they were empty; others push first and ring second. Native threads may share it.
@@ -220,8 +234,18 @@ class Weights:
     def __init__(self, num_bytes: int) -> None: ...
 
     @staticmethod
-    def packed_bytes(file: GgufFile, tensor: str) -> int:
-        """Bytes that the tensor takes when packed."""
+    def from_packed(packed: PackedFile) -> Weights:
+        """
+        To be filled by place_matrix and place_vector, in the order of the file.
+        """
+
+    @staticmethod
+    def matrix_bytes(file: GgufFile, tensor: str) -> int:
+        """Bytes that the matrix takes in packed memory."""
+
+    @staticmethod
+    def vector_bytes(file: GgufFile, tensor: str) -> int:
+        """Bytes that the vector takes in a packed file."""
 
     def add_matrix(self, file: GgufFile, tensor: str, num_threads: int) -> int:
         """Pack a tensor and return its matrix id. Releases the GIL."""
@@ -229,10 +253,44 @@ class Weights:
     def add_vector(self, file: GgufFile, tensor: str) -> int:
         """Copy a one-dimensional tensor as float32 and return its vector id."""
 
+    def place_matrix(self, file: GgufFile, tensor: str) -> int:
+        """The next matrix of the packed file; returns its id."""
+
+    def place_vector(self, file: GgufFile, tensor: str) -> int:
+        """The next vector of the packed file; returns its id."""
+
     def vector_values(self, arg: int, /) -> list[float]: ...
 
     @property
     def used_bytes(self) -> int: ...
+
+def packed_layout_name(isa: str) -> str:
+    """The layout in which weights are packed for an instruction set."""
+
+class PackedFile:
+    """A checked packed file, mapped read-only and locked against removal."""
+
+    @staticmethod
+    def open(folder: int, name: str, key: str, num_bytes: int, num_threads: int) -> PackedFile | None:
+        """
+        None: there is no such file. Raises NativeError: "invalid_file" when it is damaged or not to be trusted. Releases the GIL.
+        """
+
+class PackedWriter:
+    """Writes a packed file; without publish() nothing is left of it."""
+
+    @staticmethod
+    def try_create(folder: int, name: str, key: str, num_bytes: int) -> PackedWriter | None:
+        """None: another process writes this file now."""
+
+    def add_matrix(self, file: GgufFile, tensor: str, num_threads: int) -> None:
+        """Pack the next tensor. Releases the GIL."""
+
+    def add_vector(self, file: GgufFile, tensor: str) -> None:
+        """Write the next vector as float32."""
+
+    def publish(self) -> None:
+        """Give the file its name once it is on the disk. Releases the GIL."""
 
 class KvLayout:
     def __init__(self, num_layers: int, num_kv_heads: int, head_dim: int, block_tokens: int) -> None: ...

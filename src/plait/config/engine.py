@@ -61,6 +61,16 @@ class EngineConfig(Section):
         description="Seed for requests that bring none. Default: a new random seed for each request.",
     )
 
+    weight_cache: bool = Field(
+        default=True,
+        description="Keep packed weights in a file, so that the next start maps them and processes share them.",
+    )
+    weight_cache_bytes: Bytes = Field(
+        default=20 << 30,
+        ge=0,
+        description="Packed files that were used longest ago are removed until the others take no more than this.",
+    )
+
     @model_validator(mode="after")
     def _check_sizes(self) -> EngineConfig:
         if self.max_batch_size > self.max_batch_tokens:

@@ -17,6 +17,7 @@ from plait.plan import Graph, fuse
 from plait.plan.lower import lower
 from plait.weights.hyperparameters import open_model
 from plait.weights.loader import load_vectors, load_weights
+from plait.weights.packed import CacheSettings
 
 # Weight slots of a node whose tensor is a vector; every other weight is a matrix.
 _VECTOR_OPS = ("rms_norm", "head_norm")
@@ -35,7 +36,9 @@ class LoadedModel:
     isa: str
     isa_reason: str
     phases_s: dict[str, float] = field(default_factory=dict)
-    """Seconds by phase: "read", "pack", "plan"."""
+    """Seconds by phase: "read", then "map" (weights found in the cache) or "pack", then "plan"."""
+    has_mapped_weights: bool = False
+    """The weights are a packed file that processes share."""
 
     def arena_bytes(self, max_batch_tokens: int) -> int:
         """Memory that the steps of an engine write to."""
@@ -50,8 +53,10 @@ class LoadedModel:
         )
 
 
-def load_model(path: Path, *, num_threads: int, block_tokens: int = 16) -> LoadedModel:
-    """Reads, checks and packs a model with ``num_threads`` threads.
+def load_model(
+    path: Path, *, num_threads: int, block_tokens: int = 16, cache: CacheSettings | None = None
+) -> LoadedModel:
+    """Reads and checks a model, maps its packed weights or packs them with ``num_threads`` threads.
 
     Raises:
         ModelFileError: the file is bad or not supported.
@@ -67,7 +72,7 @@ def load_model(path: Path, *, num_threads: int, block_tokens: int = 16) -> Loade
     graph, hp = build_graph(file, vectors)
     read = time.monotonic()
     matrices, norms = _weights_of(graph)
-    loaded = load_weights(file, matrices, norms, num_threads=num_threads)
+    loaded = load_weights(file, matrices, norms, isa=isa, num_threads=num_threads, cache=cache)
     packed = time.monotonic()
     fuse(graph)
     shape = hp.shape
@@ -85,7 +90,12 @@ def load_model(path: Path, *, num_threads: int, block_tokens: int = 16) -> Loade
         kv_layout=_native.KvLayout(shape.num_layers, shape.num_kv_heads, shape.head_dim, block_tokens),
         isa=isa,
         isa_reason=isa_reason,
-        phases_s={"read": read - begin, "pack": packed - read, "plan": planned - packed},
+        phases_s={
+            "read": read - begin,
+            "pack" if loaded.was_packed else "map": packed - read,
+            "plan": planned - packed,
+        },
+        has_mapped_weights=loaded.is_mapped,
     )
 
 

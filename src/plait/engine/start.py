@@ -17,6 +17,8 @@ from plait.engine.parts import EngineParts
 from plait.errors import ConfigError, ModelFileError
 from plait.tokenizer import Tokenizer
 from plait.types import EngineInfo
+from plait.weights.cache_folder import CacheError, default_folder
+from plait.weights.packed import CacheSettings
 
 _log = logging.getLogger(__name__)
 
@@ -39,13 +41,15 @@ def start_native_engine(
         check_file_fits(ledger, model_path.stat().st_size)
     except OSError as error:
         raise ModelFileError(f"{model_path}: {error.strerror}") from None
-    model = load_model(model_path, num_threads=num_threads, block_tokens=config.block_tokens)
+    model = load_model(
+        model_path, num_threads=num_threads, block_tokens=config.block_tokens, cache=_cache_of(config)
+    )
     memory = plan_memory(ledger, _sizes_of(model, config), config)
     if eos_token_ids is None:
         eos_token_ids = tuple(Tokenizer.from_metadata(model.metadata).eos_token_ids)
     info = _info_of(model, memory, config, num_threads, eos_token_ids)
     parts = _native_parts(model, info, config, machine)
-    core = EngineCore(parts, info, config, constant_metrics=memory.metrics())
+    core = EngineCore(parts, info, config, constant_metrics={**memory.metrics(), **_load_metrics(model)})
     loaded = time.monotonic()
     try:
         core.start()
@@ -63,6 +67,23 @@ def start_native_engine(
         memory.ledger.describe(),
     )
     return InProcessClient(core)
+
+
+def _cache_of(config: EngineConfig) -> CacheSettings | None:
+    if not config.weight_cache:
+        return None
+    try:
+        return CacheSettings(default_folder(), config.weight_cache_bytes)
+    except CacheError as error:
+        _log.warning("the weight cache is not used: %s", error)
+        return None
+
+
+def _load_metrics(model: LoadedModel) -> dict[str, float]:
+    return {
+        "weights_are_mapped": float(model.has_mapped_weights),
+        **{f"load_{name}_seconds": seconds for name, seconds in model.phases_s.items()},
+    }
 
 
 def _sizes_of(model: LoadedModel, config: EngineConfig) -> ModelSizes:

@@ -58,6 +58,18 @@ class GgufFile:
         """By name, in file order."""
         return {row[0]: TensorInfo(*row) for row in self.native.tensors()}
 
+    @property
+    def stamp(self) -> tuple[int, int, int, int]:
+        """(inode, size, modified_ns, changed_ns) of this file as it is now, whatever its path leads to.
+
+        Raises:
+            ModelFileError: the system does not tell.
+        """
+        try:
+            return self.native.stamp
+        except _native.NativeError as error:
+            raise ModelFileError(f"{self.path}: {error.args[1]}") from None
+
     def tensor_bytes(self, name: str) -> memoryview:
         """The tensor's bytes as they stand in the file: a read-only view that keeps the file open.
 

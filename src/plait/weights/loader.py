@@ -1,13 +1,18 @@
-"""Loads the tensors of a model into native packed weights."""
+"""Loads the tensors of a model into native packed weights: from its packed file, or by packing them."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from plait import _native
 from plait.errors import ModelFileError
+from plait.weights.cache_folder import CacheError
 from plait.weights.gguf import GgufFile
+from plait.weights.packed import CacheSettings, PackedTensors, open_packed
+
+_log = logging.getLogger(__name__)
 
 _FLOAT_TYPES = ("F32", "F16", "BF16")
 
@@ -21,6 +26,10 @@ class LoadedWeights:
     vectors: dict[str, int]
     is_float: dict[str, bool]
     """By matrix: True when its products read float32 activations."""
+    is_mapped: bool
+    """Their memory is a packed file, shared with other processes."""
+    was_packed: bool
+    """They were packed by this call; False: found in the cache."""
 
 
 def load_vectors(file: GgufFile, names: Iterable[str]) -> dict[str, tuple[float, ...]]:
@@ -34,24 +43,59 @@ def load_vectors(file: GgufFile, names: Iterable[str]) -> dict[str, tuple[float,
 
 
 def load_weights(
-    file: GgufFile, matrices: Iterable[str], vectors: Iterable[str], *, num_threads: int
+    file: GgufFile,
+    matrices: Iterable[str],
+    vectors: Iterable[str],
+    *,
+    isa: str,
+    num_threads: int,
+    cache: CacheSettings | None = None,
 ) -> LoadedWeights:
-    """Packs ``matrices`` one by one for the kernels and copies ``vectors`` as float32.
+    """Maps the packed file of the model when ``cache`` has it, else packs tensor by tensor.
 
-    A tensor's pages are dropped from the page cache's mapping as soon as it is packed, so that memory never holds
-    the model twice. Releases the GIL while it packs.
+    Packed memory has the order of ``matrices``; of a matrix that is named twice the last place counts, so that a
+    step reads a shared embedding table last, as its output matrix. A cache that cannot be used is a warning, and
+    the weights are packed into memory of this process. The source's memory is given back as it is packed, so that
+    memory never holds the model twice. Releases the GIL while it packs.
 
     Raises:
         ModelFileError: a tensor's type or shape cannot be packed; the message names it.
     """
-    matrices = list(dict.fromkeys(matrices))
+    tensors = PackedTensors(
+        matrices=list(dict.fromkeys(reversed(list(matrices))))[::-1], vectors=list(dict.fromkeys(vectors))
+    )
     try:
-        native = _native.Weights(sum(_native.Weights.packed_bytes(file.native, name) for name in matrices))
-        return LoadedWeights(
-            native=native,
-            matrices={name: native.add_matrix(file.native, name, num_threads) for name in matrices},
-            vectors={name: native.add_vector(file.native, name) for name in dict.fromkeys(vectors)},
-            is_float={name: file.tensors[name].type in _FLOAT_TYPES for name in matrices},
-        )
+        packed, was_there = _try_cache(file, tensors, cache, isa=isa, num_threads=num_threads)
+        if packed is None:
+            native = _native.Weights(
+                sum(_native.Weights.matrix_bytes(file.native, name) for name in tensors.matrices)
+            )
+            matrix_ids = {n: native.add_matrix(file.native, n, num_threads) for n in tensors.matrices}
+            vector_ids = {name: native.add_vector(file.native, name) for name in tensors.vectors}
+        else:
+            native = _native.Weights.from_packed(packed)
+            matrix_ids = {name: native.place_matrix(file.native, name) for name in tensors.matrices}
+            vector_ids = {name: native.place_vector(file.native, name) for name in tensors.vectors}
     except _native.NativeError as error:
         raise ModelFileError(f"{file.path}: {error.args[1]}") from None
+    return LoadedWeights(
+        native=native,
+        matrices=matrix_ids,
+        vectors=vector_ids,
+        is_float={name: file.tensors[name].type in _FLOAT_TYPES for name in tensors.matrices},
+        is_mapped=packed is not None,
+        was_packed=not was_there,
+    )
+
+
+def _try_cache(
+    file: GgufFile, tensors: PackedTensors, cache: CacheSettings | None, *, isa: str, num_threads: int
+) -> tuple[_native.PackedFile | None, bool]:
+    """(packed file, whether it was there before); None: do without."""
+    if cache is None:
+        return None, False
+    try:
+        return open_packed(file, tensors, cache, isa=isa, num_threads=num_threads)
+    except (CacheError, OSError) as error:
+        _log.warning("the weight cache is not used, weights are packed into memory: %s", error)
+        return None, False

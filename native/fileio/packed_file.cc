@@ -1,0 +1,211 @@
+#include "fileio/packed_file.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <exception>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "fileio/checksum.h"
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#endif
+
+namespace plait {
+namespace {
+
+struct PackedHead {
+  std::array<char, 8> magic = {'p', 'l', 'a', 'i', 't', 'p', 'k', '\n'};
+  uint32_t version = kPackedFileVersion;
+  uint32_t chunk_bytes = kPackedChunkBytes;
+  uint64_t key_bytes = 0;
+  uint64_t data_offset = 0;
+  uint64_t data_bytes = 0;
+  uint64_t checksum = 0;  // of [0, data_offset), this field being 0
+  std::array<uint64_t, 2> unused = {};
+};
+static_assert(sizeof(PackedHead) == 64 && std::endian::native == std::endian::little);
+
+constexpr size_t kChecksumAt = 40;
+
+// Some disks answer only several readers at full speed, whatever the number of cores.
+constexpr int32_t kMinReaders = 4;
+constexpr int32_t kMaxReaders = 16;
+constexpr int kLockTries = 20;
+constexpr timespec kLockPause = {0, 5'000'000};
+
+size_t num_chunks_of(uint64_t num_bytes) { return (num_bytes + kPackedChunkBytes - 1) / kPackedChunkBytes; }
+
+[[noreturn]] void throw_damaged(const std::string& what) { throw Error(ErrorCode::kInvalidFile, what); }
+
+Descriptor open_file(int folder, const std::string& name) {
+  // O_NONBLOCK: opening a FIFO that nobody writes must not hang.
+  Descriptor file(::openat(folder, name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (file.is_open() || errno == ENOENT) return file;
+  const int number = errno;
+  if (number == ELOOP) throw_damaged("it is a symbolic link");
+  if (number == EMFILE || number == ENFILE || number == ENOMEM) throw_system("cannot open", number);
+  throw_damaged("cannot open: " + std::generic_category().message(number));
+}
+
+void check_trust(const struct stat& status, uint64_t expected_bytes) {
+  if (!S_ISREG(status.st_mode)) throw_damaged("it is not a regular file");
+  if (status.st_uid != ::geteuid() && status.st_uid != 0) {
+    throw_damaged("it belongs to user " + std::to_string(status.st_uid));
+  }
+  if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) throw_damaged("other users may write to it");
+  if (static_cast<uint64_t>(status.st_size) != expected_bytes) {
+    throw_damaged("it has " + std::to_string(status.st_size) + " bytes instead of " +
+                  std::to_string(expected_bytes));
+  }
+}
+
+// For as long as the file is open nobody removes it. Without a lock it is as good, only not kept.
+void lock_shared(int file) {
+  for (int i = 0; i < kLockTries && ::flock(file, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK; ++i) {
+    ::nanosleep(&kLockPause, nullptr);  // its writer is about to let go
+  }
+}
+
+void read_exactly(int file, std::byte* to, size_t size, uint64_t offset) {
+  while (size > 0) {
+    const ssize_t got = ::pread(file, to, size, static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw_damaged("cannot read: " + std::generic_category().message(errno));
+    if (got == 0) throw_damaged("it is shorter than it was");
+    to += got;
+    size -= static_cast<size_t>(got);
+    offset += static_cast<uint64_t>(got);
+  }
+}
+
+// The checksums of the chunks, out of a head that is exactly what it must be.
+std::vector<uint64_t> read_checksums(int file, const PackedSpec& spec) {
+  std::vector<std::byte> head(packed_data_offset(spec));
+  read_exactly(file, head.data(), head.size(), 0);
+  std::vector<uint64_t> checksums(num_chunks_of(spec.num_bytes));
+  std::memcpy(checksums.data(), head.data() + sizeof(PackedHead) + spec.key.size(),
+              checksums.size() * sizeof(uint64_t));
+  if (head != packed_head(spec, checksums)) throw_damaged("its head is damaged, or it holds other data");
+  return checksums;
+}
+
+// An address for `size` bytes at a multiple of kPackedAlignment: only there can a file have huge pages.
+std::byte* reserve_aligned(size_t size) {
+  const size_t page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  const size_t whole_pages = (size + page - 1) / page * page;
+  const size_t room = whole_pages + kPackedAlignment;
+  void* mapped = ::mmap(nullptr, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (mapped == MAP_FAILED) throw_system("cannot map " + std::to_string(size) + " bytes", errno);
+  auto* begin = static_cast<std::byte*>(mapped);
+  const size_t skip = (0 - reinterpret_cast<uintptr_t>(begin)) % kPackedAlignment;
+  if (skip > 0) ::munmap(begin, skip);
+  ::munmap(begin + skip + whole_pages, kPackedAlignment - skip);
+  return begin + skip;
+}
+
+// Brings a chunk into memory and into the page table. An unreadable sector must be an error here: later it
+// would be a signal that ends the process.
+void populate(int file, std::span<const std::byte> chunk, uint64_t offset) {
+  if (::madvise(const_cast<std::byte*>(chunk.data()), chunk.size(), MADV_POPULATE_READ) == 0) return;
+  if (errno == EFAULT) throw_damaged("cannot read: input/output error");
+  std::vector<std::byte> copy(chunk.size());  // before Linux 5.14
+  read_exactly(file, copy.data(), copy.size(), offset);
+}
+
+void check_chunks(int file, std::span<const std::byte> data, uint64_t data_offset,
+                  std::span<const uint64_t> checksums, int32_t num_threads) {
+  std::atomic<size_t> next{0};
+  std::mutex failure_lock;
+  std::exception_ptr failure;
+  const auto work = [&] {
+    try {
+      for (size_t i = next.fetch_add(1); i < checksums.size(); i = next.fetch_add(1)) {
+        const size_t at = i * kPackedChunkBytes;
+        const auto chunk = data.subspan(at, std::min(kPackedChunkBytes, data.size() - at));
+        populate(file, chunk, data_offset + at);
+        if (checksum64(chunk) != checksums[i]) throw_damaged("its data are damaged");
+      }
+    } catch (...) {
+      const std::lock_guard lock(failure_lock);
+      failure = std::current_exception();
+      next = checksums.size();
+    }
+  };
+  const auto wanted = static_cast<size_t>(std::clamp(num_threads, kMinReaders, kMaxReaders));
+  std::vector<std::thread> helpers;
+  for (size_t i = 1; i < std::min(wanted, checksums.size()); ++i) helpers.emplace_back(work);
+  work();
+  for (std::thread& helper : helpers) helper.join();
+  if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace
+
+size_t packed_data_offset(const PackedSpec& spec) {
+  const size_t used = sizeof(PackedHead) + spec.key.size() + num_chunks_of(spec.num_bytes) * sizeof(uint64_t);
+  return (used + kPackedAlignment - 1) / kPackedAlignment * kPackedAlignment;
+}
+
+std::vector<std::byte> packed_head(const PackedSpec& spec, std::span<const uint64_t> checksums) {
+  PackedHead head;
+  head.key_bytes = spec.key.size();
+  head.data_offset = packed_data_offset(spec);
+  head.data_bytes = spec.num_bytes;
+  std::vector<std::byte> bytes(head.data_offset);
+  std::memcpy(bytes.data(), &head, sizeof(head));
+  std::memcpy(bytes.data() + sizeof(head), spec.key.data(), spec.key.size());
+  std::memcpy(bytes.data() + sizeof(head) + spec.key.size(), checksums.data(), checksums.size_bytes());
+  const uint64_t checksum = checksum64(bytes);
+  std::memcpy(bytes.data() + kChecksumAt, &checksum, sizeof(checksum));
+  return bytes;
+}
+
+std::shared_ptr<const PackedFile> PackedFile::open(int folder, const std::string& name,
+                                                   const PackedSpec& spec, int32_t num_threads) {
+  Descriptor file = open_file(folder, name);
+  if (!file.is_open()) return nullptr;
+  struct stat status = {};
+  if (::fstat(file.get(), &status) != 0) throw_system("cannot stat", errno);
+  const uint64_t data_offset = packed_data_offset(spec);
+  check_trust(status, data_offset + spec.num_bytes);
+  lock_shared(file.get());
+  const std::vector<uint64_t> checksums = read_checksums(file.get(), spec);
+  const std::shared_ptr<const PackedFile> opened(
+      new PackedFile(std::move(file), data_offset, spec.num_bytes));
+  check_chunks(opened->file_.get(), opened->data_, data_offset, checksums, num_threads);
+  // Whoever bounds the folder drops first what was used longest ago. Only the owner may do this.
+  ::futimens(opened->file_.get(), nullptr);
+  return opened;
+}
+
+PackedFile::PackedFile(Descriptor file, uint64_t data_offset, uint64_t num_bytes) : file_(std::move(file)) {
+  std::byte* at = reserve_aligned(num_bytes);
+  data_ = {at, static_cast<size_t>(num_bytes)};
+  void* mapped =
+      ::mmap(at, num_bytes, PROT_READ, MAP_SHARED | MAP_FIXED, file_.get(), static_cast<off_t>(data_offset));
+  if (mapped == MAP_FAILED) {
+    const int number = errno;
+    ::munmap(at, num_bytes);
+    throw_system("cannot map " + std::to_string(num_bytes) + " bytes", number);
+  }
+  ::madvise(at, num_bytes, MADV_HUGEPAGE);  // a hint: refusal costs speed only
+}
+
+PackedFile::~PackedFile() {
+  if (data_.data() != nullptr) ::munmap(const_cast<std::byte*>(data_.data()), data_.size());
+}
+
+}  // namespace plait
