@@ -1,11 +1,13 @@
 // Weights and the file that keeps them packed. The GIL is released while tensors are packed, while a packed
 // file is read and while it is written; the other calls take microseconds.
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -112,16 +114,25 @@ void register_packed_file(nb::module_& m) {
                          "A checked packed file, mapped read-only and locked against removal.")
       .def_static(
           "open",
-          [](int folder, const std::string& name, std::string key, uint64_t num_bytes, int32_t num_threads) {
+          [](int folder, const std::string& name, std::string key, uint64_t num_bytes, int32_t num_threads,
+             std::optional<bool> share) {
+            const PackedMemory memory = !share   ? PackedMemory::kAuto
+                                        : *share ? PackedMemory::kShared
+                                                 : PackedMemory::kPrivate;
             const nb::gil_scoped_release release;
             return std::const_pointer_cast<PackedFile>(
-                PackedFile::open(folder, name, {std::move(key), num_bytes}, num_threads));
+                PackedFile::open(folder, name, {std::move(key), num_bytes}, num_threads, memory));
           },
-          "folder"_a, "name"_a, "key"_a, "num_bytes"_a, "num_threads"_a,
-          nb::sig("def open(folder: int, name: str, key: str, num_bytes: int, num_threads: int) -> "
-                  "PackedFile | None"),
+          "folder"_a, "name"_a, "key"_a, "num_bytes"_a, "num_threads"_a, "share"_a = nb::none(),
+          nb::sig("def open(folder: int, name: str, key: str, num_bytes: int, num_threads: int, "
+                  "share: bool | None = None) -> PackedFile | None"),
           "None: there is no such file. Raises NativeError: \"invalid_file\" when it is damaged or not to be "
-          "trusted. Releases the GIL.");
+          "trusted. ``share`` None: the file's own pages, unless only a copy has huge pages. Releases the "
+          "GIL.")
+      .def_prop_ro("is_shared", &PackedFile::is_shared, "The memory is the file's own pages.")
+      .def_prop_ro(
+          "num_huge_bytes", [](const PackedFile& packed) { return num_huge_bytes(packed.data()); },
+          "How much of the memory is in huge pages now.");
 
   nb::class_<PackedWriter>(m, "PackedWriter",
                            "Writes a packed file; without publish() nothing is left of it.")

@@ -15,8 +15,8 @@
 #include <exception>
 #include <mutex>
 #include <string>
-#include <thread>
 
+#include "base/fork_join.h"
 #include "fileio/checksum.h"
 
 #ifndef MADV_POPULATE_READ
@@ -125,8 +125,10 @@ void populate(int file, std::span<const std::byte> chunk, uint64_t offset) {
   read_exactly(file, copy.data(), copy.size(), offset);
 }
 
-void check_chunks(int file, std::span<const std::byte> data, uint64_t data_offset,
-                  std::span<const uint64_t> checksums, int32_t num_threads) {
+// Runs `fetch(at, chunk)` on each chunk of `data`, with several threads, and checks what is there afterwards.
+template <typename Fetch>
+void fetch_chunks(std::span<const std::byte> data, std::span<const uint64_t> checksums, int32_t num_threads,
+                  const Fetch& fetch) {
   std::atomic<size_t> next{0};
   std::mutex failure_lock;
   std::exception_ptr failure;
@@ -135,7 +137,7 @@ void check_chunks(int file, std::span<const std::byte> data, uint64_t data_offse
       for (size_t i = next.fetch_add(1); i < checksums.size(); i = next.fetch_add(1)) {
         const size_t at = i * kPackedChunkBytes;
         const auto chunk = data.subspan(at, std::min(kPackedChunkBytes, data.size() - at));
-        populate(file, chunk, data_offset + at);
+        fetch(at, chunk);
         if (checksum64(chunk) != checksums[i]) throw_damaged("its data are damaged");
       }
     } catch (...) {
@@ -145,11 +147,13 @@ void check_chunks(int file, std::span<const std::byte> data, uint64_t data_offse
     }
   };
   const auto wanted = static_cast<size_t>(std::clamp(num_threads, kMinReaders, kMaxReaders));
-  std::vector<std::thread> helpers;
-  for (size_t i = 1; i < std::min(wanted, checksums.size()); ++i) helpers.emplace_back(work);
-  work();
-  for (std::thread& helper : helpers) helper.join();
+  fork_join(std::min(wanted, checksums.size()), work);
   if (failure) std::rethrow_exception(failure);
+}
+
+// Less than nine tenths of the whole huge pages that `memory` could have.
+bool lacks_huge_pages(std::span<const std::byte> memory) {
+  return num_huge_bytes(memory) / 9 * 10 < memory.size() / kHugePageBytes * kHugePageBytes;
 }
 
 }  // namespace
@@ -174,38 +178,56 @@ std::vector<std::byte> packed_head(const PackedSpec& spec, std::span<const uint6
 }
 
 std::shared_ptr<const PackedFile> PackedFile::open(int folder, const std::string& name,
-                                                   const PackedSpec& spec, int32_t num_threads) {
-  Descriptor file = open_file(folder, name);
-  if (!file.is_open()) return nullptr;
+                                                   const PackedSpec& spec, int32_t num_threads,
+                                                   PackedMemory memory) {
+  const std::shared_ptr<PackedFile> opened(new PackedFile(open_file(folder, name)));
+  const int file = opened->file_.get();
+  if (file < 0) return nullptr;
   struct stat status = {};
-  if (::fstat(file.get(), &status) != 0) throw_system("cannot stat", errno);
+  if (::fstat(file, &status) != 0) throw_system("cannot stat", errno);
   const uint64_t data_offset = packed_data_offset(spec);
   check_trust(status, data_offset + spec.num_bytes);
-  lock_shared(file.get());
-  const std::vector<uint64_t> checksums = read_checksums(file.get(), spec);
-  const std::shared_ptr<const PackedFile> opened(
-      new PackedFile(std::move(file), data_offset, spec.num_bytes));
-  check_chunks(opened->file_.get(), opened->data_, data_offset, checksums, num_threads);
+  lock_shared(file);
+  const std::vector<uint64_t> checksums = read_checksums(file, spec);
+  if (memory != PackedMemory::kPrivate) {
+    opened->map(data_offset, spec.num_bytes);
+    fetch_chunks(opened->data_, checksums, num_threads, [&](size_t at, std::span<const std::byte> chunk) {
+      populate(file, chunk, data_offset + at);
+    });
+    if (are_huge_pages_enabled() && lacks_huge_pages(opened->data_)) {
+      try_collapse(opened->data_);
+      // Small pages cost a third of the speed at which weights are read.
+      if (memory == PackedMemory::kAuto && lacks_huge_pages(opened->data_)) memory = PackedMemory::kPrivate;
+    }
+  }
+  if (memory == PackedMemory::kPrivate) {
+    opened->unmap();  // never both in memory
+    opened->copy_ = Memory(spec.num_bytes);
+    std::byte* copy = opened->copy_.data();
+    opened->data_ = {copy, static_cast<size_t>(spec.num_bytes)};
+    fetch_chunks(opened->data_, checksums, num_threads, [&](size_t at, std::span<const std::byte> chunk) {
+      read_exactly(file, copy + at, chunk.size(), data_offset + at);
+    });
+  }
   // Whoever bounds the folder drops first what was used longest ago. Only the owner may do this.
-  ::futimens(opened->file_.get(), nullptr);
+  ::futimens(file, nullptr);
   return opened;
 }
 
-PackedFile::PackedFile(Descriptor file, uint64_t data_offset, uint64_t num_bytes) : file_(std::move(file)) {
+void PackedFile::map(uint64_t data_offset, uint64_t num_bytes) {
   std::byte* at = reserve_aligned(num_bytes);
-  data_ = {at, static_cast<size_t>(num_bytes)};
+  mapped_ = data_ = {at, static_cast<size_t>(num_bytes)};
   void* mapped =
       ::mmap(at, num_bytes, PROT_READ, MAP_SHARED | MAP_FIXED, file_.get(), static_cast<off_t>(data_offset));
-  if (mapped == MAP_FAILED) {
-    const int number = errno;
-    ::munmap(at, num_bytes);
-    throw_system("cannot map " + std::to_string(num_bytes) + " bytes", number);
-  }
+  if (mapped == MAP_FAILED) throw_system("cannot map " + std::to_string(num_bytes) + " bytes", errno);
   ::madvise(at, num_bytes, MADV_HUGEPAGE);  // a hint: refusal costs speed only
 }
 
-PackedFile::~PackedFile() {
-  if (data_.data() != nullptr) ::munmap(const_cast<std::byte*>(data_.data()), data_.size());
+void PackedFile::unmap() noexcept {
+  if (!mapped_.empty()) ::munmap(const_cast<std::byte*>(mapped_.data()), mapped_.size());
+  mapped_ = data_ = {};
 }
+
+PackedFile::~PackedFile() { unmap(); }
 
 }  // namespace plait

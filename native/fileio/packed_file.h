@@ -22,14 +22,16 @@
 #include <string>
 #include <vector>
 
+#include "base/memory.h"
 #include "fileio/descriptor.h"
+#include "fileio/huge_pages.h"
 
 namespace plait {
 
 inline constexpr uint32_t kPackedFileVersion = 1;
 inline constexpr size_t kPackedChunkBytes = size_t{2} << 20;
-// A huge page, so that the kernel can map the data with huge pages.
-inline constexpr size_t kPackedAlignment = size_t{2} << 20;
+// So that the kernel can map the data with huge pages.
+inline constexpr size_t kPackedAlignment = kHugePageBytes;
 
 // Which data a file holds.
 struct PackedSpec {
@@ -42,26 +44,41 @@ std::vector<std::byte> packed_head(const PackedSpec& spec, std::span<const uint6
 // Their number.
 size_t packed_data_offset(const PackedSpec& spec);
 
+// Where the data are to be. Shared: in the page cache, mapped by every process that uses the file; whether in
+// huge pages is up to the file system. Private: a copy of this process in huge pages.
+enum class PackedMemory {
+  kAuto,  // shared when that has huge pages or nothing has, else private
+  kShared,
+  kPrivate,
+};
+
 class PackedFile {
  public:
-  // Maps the file `name` of the open folder `folder`, reads all of it with `num_threads` threads and checks
+  // Opens the file `name` of the open folder `folder`, reads all of it with `num_threads` threads and checks
   // every byte. nullptr: there is none. Blocks on the disk.
   // Throws Error: kInvalidFile when the file is damaged, holds other data or is not to be trusted (write a
   // new one), kSystem when the machine lacks something (do without).
   static std::shared_ptr<const PackedFile> open(int folder, const std::string& name, const PackedSpec& spec,
-                                                int32_t num_threads);
+                                                int32_t num_threads,
+                                                PackedMemory memory = PackedMemory::kAuto);
 
   PackedFile(const PackedFile&) = delete;
   PackedFile& operator=(const PackedFile&) = delete;
   ~PackedFile();
 
-  // Read-only, aligned to kPackedAlignment; shared with every process that maps the file.
+  // Not to be written to; at least page-aligned.
   std::span<const std::byte> data() const { return data_; }
+  // The data are the file's own pages.
+  bool is_shared() const { return !mapped_.empty(); }
 
  private:
-  PackedFile(Descriptor file, uint64_t data_offset, uint64_t num_bytes);
+  explicit PackedFile(Descriptor file) : file_(std::move(file)) {}
+  void map(uint64_t data_offset, uint64_t num_bytes);
+  void unmap() noexcept;
 
   Descriptor file_;  // holds the lock
+  std::span<const std::byte> mapped_;
+  Memory copy_;
   std::span<const std::byte> data_;
 };
 

@@ -4,10 +4,10 @@
 #include <atomic>
 #include <cstdint>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "base/error.h"
+#include "base/fork_join.h"
 
 namespace plait {
 namespace {
@@ -47,10 +47,8 @@ void pack_slice(const FileMatrix& matrix, const std::byte* src, int64_t rows, st
       pack_rows(matrix.type, src, matrix.cols, row, std::min(rows, row + kThreadRows), dst);
     }
   };
-  std::vector<std::thread> helpers;
-  for (int32_t i = 1; i < num_threads && i * kThreadRows < rows; ++i) helpers.emplace_back(work);
-  work();
-  for (std::thread& helper : helpers) helper.join();
+  const int64_t num_pieces = (rows + kThreadRows - 1) / kThreadRows;
+  fork_join(static_cast<size_t>(std::min<int64_t>(num_threads, num_pieces)), work);
 }
 
 // Packs slice by slice; `place` says where rows [row, row + num) go, `packed` is told when they are there.

@@ -271,10 +271,18 @@ class PackedFile:
     """A checked packed file, mapped read-only and locked against removal."""
 
     @staticmethod
-    def open(folder: int, name: str, key: str, num_bytes: int, num_threads: int) -> PackedFile | None:
+    def open(folder: int, name: str, key: str, num_bytes: int, num_threads: int, share: bool | None = None) -> PackedFile | None:
         """
-        None: there is no such file. Raises NativeError: "invalid_file" when it is damaged or not to be trusted. Releases the GIL.
+        None: there is no such file. Raises NativeError: "invalid_file" when it is damaged or not to be trusted. ``share`` None: the file's own pages, unless only a copy has huge pages. Releases the GIL.
         """
+
+    @property
+    def is_shared(self) -> bool:
+        """The memory is the file's own pages."""
+
+    @property
+    def num_huge_bytes(self) -> int:
+        """How much of the memory is in huge pages now."""
 
 class PackedWriter:
     """Writes a packed file; without publish() nothing is left of it."""

@@ -71,6 +71,12 @@ class EngineConfig(Section):
         description="Packed files that were used longest ago are removed until the others take no more than this.",
     )
 
+    share_weights: bool | None = Field(
+        default=None,
+        description="Compute with the pages of the packed file, which all processes share. "
+        "Default: unless the file system gives them no huge pages and a copy in memory has some, which is faster.",
+    )
+
     @model_validator(mode="after")
     def _check_sizes(self) -> EngineConfig:
         if self.max_batch_size > self.max_batch_tokens:

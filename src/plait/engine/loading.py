@@ -36,9 +36,11 @@ class LoadedModel:
     isa: str
     isa_reason: str
     phases_s: dict[str, float] = field(default_factory=dict)
-    """Seconds by phase: "read", then "map" (weights found in the cache) or "pack", then "plan"."""
-    has_mapped_weights: bool = False
-    """The weights are a packed file that processes share."""
+    """Seconds by phase: "read", then "fetch" (weights found in the cache) or "pack", then "plan"."""
+    has_shared_weights: bool = False
+    """The weights are the pages of a packed file, which processes share."""
+    num_huge_bytes: int = 0
+    """How much of a packed file's memory is in huge pages."""
 
     def arena_bytes(self, max_batch_tokens: int) -> int:
         """Memory that the steps of an engine write to."""
@@ -92,10 +94,11 @@ def load_model(
         isa_reason=isa_reason,
         phases_s={
             "read": read - begin,
-            "pack" if loaded.was_packed else "map": packed - read,
+            "pack" if loaded.was_packed else "fetch": packed - read,
             "plan": planned - packed,
         },
-        has_mapped_weights=loaded.is_mapped,
+        has_shared_weights=loaded.is_shared,
+        num_huge_bytes=loaded.num_huge_bytes,
     )
 
 

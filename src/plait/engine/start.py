@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from plait import _native
-from plait.config import EngineConfig, Machine, read_machine
+from plait.config import EngineConfig, Machine, format_bytes, read_machine
 from plait.engine.core import EngineCore, scheduler_limits
 from plait.engine.in_process import InProcessClient
 from plait.engine.loading import LoadedModel, load_model
@@ -58,11 +58,12 @@ def start_native_engine(
         raise
     phases = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in model.phases_s.items())
     _log.info(
-        "%s: ready after %.2f s (%s, warm-up %.2f s); %s; memory: %s",
+        "%s: ready after %.2f s (%s, warm-up %.2f s); %s; %s; memory: %s",
         info.model_name,
         time.monotonic() - begin,
         phases,
         time.monotonic() - loaded,
+        _describe_weights(model),
         "; ".join(memory.reasons),
         memory.ledger.describe(),
     )
@@ -73,15 +74,22 @@ def _cache_of(config: EngineConfig) -> CacheSettings | None:
     if not config.weight_cache:
         return None
     try:
-        return CacheSettings(default_folder(), config.weight_cache_bytes)
+        return CacheSettings(default_folder(), config.weight_cache_bytes, config.share_weights)
     except CacheError as error:
         _log.warning("the weight cache is not used: %s", error)
         return None
 
 
+def _describe_weights(model: LoadedModel) -> str:
+    if not model.has_shared_weights:
+        return "weights in memory of this process"
+    return f"weights in shared memory, {format_bytes(model.num_huge_bytes)} in huge pages"
+
+
 def _load_metrics(model: LoadedModel) -> dict[str, float]:
     return {
-        "weights_are_mapped": float(model.has_mapped_weights),
+        "weights_are_shared": float(model.has_shared_weights),
+        "weights_from_cache": float("fetch" in model.phases_s),
         **{f"load_{name}_seconds": seconds for name, seconds in model.phases_s.items()},
     }
 

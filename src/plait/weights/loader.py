@@ -26,10 +26,12 @@ class LoadedWeights:
     vectors: dict[str, int]
     is_float: dict[str, bool]
     """By matrix: True when its products read float32 activations."""
-    is_mapped: bool
-    """Their memory is a packed file, shared with other processes."""
     was_packed: bool
     """They were packed by this call; False: found in the cache."""
+    is_shared: bool
+    """Their memory is that of a packed file, which other processes share."""
+    num_huge_bytes: int
+    """How much of the memory of a packed file is in huge pages; 0 for weights that were packed into memory."""
 
 
 def load_vectors(file: GgufFile, names: Iterable[str]) -> dict[str, tuple[float, ...]]:
@@ -83,8 +85,9 @@ def load_weights(
         matrices=matrix_ids,
         vectors=vector_ids,
         is_float={name: file.tensors[name].type in _FLOAT_TYPES for name in tensors.matrices},
-        is_mapped=packed is not None,
         was_packed=not was_there,
+        is_shared=packed is not None and packed.is_shared,
+        num_huge_bytes=0 if packed is None else packed.num_huge_bytes,
     )
 
 

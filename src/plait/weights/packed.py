@@ -34,6 +34,8 @@ class CacheSettings:
     folder: Path
     max_bytes: int
     """What all packed files together may take."""
+    share: bool | None = None
+    """Compute with the file's own pages, which processes share. None: unless only a copy has huge pages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ class _Wanted:
     key: str
     num_bytes: int
     num_threads: int
+    share: bool | None
 
     @property
     def name(self) -> str:
@@ -77,7 +80,7 @@ def open_packed(
             digest = source_digest(file, folder, num_threads)
             num_bytes = tensors.num_bytes(file)
             key = _key_of(file, tensors, digest, _native.packed_layout_name(isa))
-            wanted = _Wanted(key, num_bytes, num_threads)
+            wanted = _Wanted(key, num_bytes, num_threads, settings.share)
             found = _find(folder, wanted)
             if found is not None:
                 return found, True
@@ -105,7 +108,7 @@ def _find(folder: CacheFolder, wanted: _Wanted) -> _native.PackedFile | None:
     """None: there is none that is good."""
     try:
         return _native.PackedFile.open(
-            folder.fd, wanted.name, wanted.key, wanted.num_bytes, wanted.num_threads
+            folder.fd, wanted.name, wanted.key, wanted.num_bytes, wanted.num_threads, wanted.share
         )
     except _native.NativeError as error:
         code, message = error.args
@@ -137,6 +140,7 @@ def _write(
             if file.stamp != stamp:
                 raise CacheError(f"{file.path} changed while it was read")
             writer.publish()
+            del writer  # a file that is open for writing gets no huge pages
         except _native.NativeError as error:
             code, message = error.args
             if code != "system":
