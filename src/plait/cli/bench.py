@@ -55,7 +55,7 @@ def bench_step(
     report = run_step_bench(path, settings)
     _print_table(report)
     if json_path == _STDOUT:
-        typer.echo(json.dumps(report.to_json()))
+        print(json.dumps(report.to_json()))
     elif json_path is not None:
         _write(Path(json_path), json.dumps(report.to_json(), indent=1) + "\n")
 

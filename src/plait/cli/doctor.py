@@ -29,10 +29,10 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] 
     """Look at this machine and this installation; exit code 1 when something is wrong."""
     findings = examine()
     if as_json:
-        typer.echo(json.dumps({f.name: {"value": f.value, "is_ok": f.is_ok} for f in findings}))
+        print(json.dumps({f.name: {"value": f.value, "is_ok": f.is_ok} for f in findings}))
     else:
         for finding in findings:
-            typer.echo(f"{'ok ' if finding.is_ok else 'BAD'} {finding.name:14} {finding.value}")
+            print(f"{'ok ' if finding.is_ok else 'BAD'} {finding.name:14} {finding.value}")
     if not all(finding.is_ok for finding in findings):
         raise typer.Exit(1)
 

@@ -31,11 +31,11 @@ def inspect_model(
         path = resolve_model(model or DEFAULT_MODEL, bar.update)
     file = GgufFile(path)
     if graph:
-        typer.echo(_graph_text(file, as_json=as_json))
+        print(_graph_text(file, as_json=as_json))
     elif as_json:
-        typer.echo(json.dumps(describe(file), ensure_ascii=False))
+        print(json.dumps(describe(file), ensure_ascii=False))
     else:
-        typer.echo("\n".join(format_report(file)))
+        print("\n".join(format_report(file)))
 
 
 def _graph_text(file: GgufFile, *, as_json: bool) -> str:

@@ -80,7 +80,8 @@ class ChatTemplate:
         """The prompt of a chat.
 
         Args:
-            messages: dicts with ``role`` and ``content`` (text, text parts that are joined with nothing between, or None).
+            messages: dicts with ``role`` and ``content`` (text, a list of text parts, or None; nothing
+                is put between parts).
             extra: more variables for the template, e.g. ``{"enable_thinking": False}``.
 
         Raises:
