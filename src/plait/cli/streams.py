@@ -11,7 +11,11 @@ import io
 import os
 import select
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
+
+from plait.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -57,6 +61,35 @@ def abandon_stdout() -> None:
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)
     os.close(null)
+
+
+def read_input() -> str:
+    """All of stdin.
+
+    Raises:
+        InvalidRequestError: it is no text.
+    """
+    with _text_expected():
+        return sys.stdin.read()
+
+
+def read_line(prompt: str) -> str:
+    """The next line of stdin; like ``input``.
+
+    Raises:
+        InvalidRequestError: it is no text.
+    """
+    with _text_expected():
+        return input(prompt)
+
+
+@contextmanager
+def _text_expected() -> Iterator[None]:
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        encoding = error.encoding.upper()
+        raise InvalidRequestError(f"standard input is no {encoding} text: {error.reason}") from None
 
 
 class _Stdout(io.FileIO):

@@ -29,7 +29,7 @@ class EngineConfig(Section):
         description="Size of the KV cache of all requests, e.g. 2GiB. Default: from the memory budget.",
     )
     block_tokens: Annotated[int, Choices(BLOCK_TOKENS)] = Field(
-        default=16, ge=1, le=512, description="Tokens in one block of the KV cache."
+        default=16, ge=1, le=1024, description="Tokens in one block of the KV cache."
     )
     max_batch_size: int = Field(
         default=64, ge=1, le=4096, description="Most sequences that one step computes together."

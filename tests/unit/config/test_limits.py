@@ -119,7 +119,7 @@ def test_block_tokens_are_what_the_kernels_take(tokens: int, tmp_path: Path) -> 
         assert load(place, tokens, "flag", tmp_path) == tokens
         return
     with pytest.raises(
-        ConfigError, match=r"^--block-tokens: '\d+' is wrong: must be (one of 16|at most 512)"
+        ConfigError, match=r"^--block-tokens: '\d+' is wrong: must be (one of 16|at most 1024)"
     ):
         load(place, tokens, "flag", tmp_path)
 
