@@ -167,7 +167,10 @@ def _mode_of(path: Path) -> int | None:
 
 
 def _file_of_folder(folder: Path) -> Path:
-    files = sorted(folder.glob("*.gguf"))
+    try:
+        files = sorted(folder / name for name in os.listdir(folder) if name.endswith(".gguf"))
+    except OSError as error:
+        raise ModelFileError(f"{folder} cannot be read: {error.strerror}") from None
     if len(files) == 1:
         return files[0]
     if files:

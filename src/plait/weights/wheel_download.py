@@ -83,7 +83,7 @@ def download_wheel(requirement: str, directory: Path, on_bytes: Callable[[int], 
 def _wait(
     process: subprocess.Popen[bytes], requirement: str, directory: Path, on_bytes: Callable[[int], None]
 ) -> None:
-    seen = 0
+    seen = most = 0
     changed_at = time.monotonic()
     while True:
         try:
@@ -95,7 +95,9 @@ def _wait(
         if size != seen:
             seen = size
             changed_at = time.monotonic()
-            on_bytes(size)
+            # Files that pip moves or writes anew are missed now and then; progress does not go back.
+            most = max(most, size)
+            on_bytes(most)
         elif time.monotonic() - changed_at > STALL_TIMEOUT_S:
             raise ModelFileError(
                 f"downloading {requirement} stalled: nothing arrived for {STALL_TIMEOUT_S:.0f} s"
