@@ -50,7 +50,10 @@ class EngineConfig(Section):
         description="Seconds that an idle engine waits for a fuller batch before it starts a step.",
     )
     max_queued_requests: int = Field(
-        default=1024, ge=1, le=100_000, description="Requests that may wait; more are refused as overload."
+        default=1024,
+        ge=1,
+        le=100_000,
+        description="Choices (requests times n) that may wait; more are refused as overload.",
     )
     max_queued_tokens: int = Field(
         default=1_000_000,
