@@ -43,7 +43,6 @@ class Call:
         self._receive = receive
         self._send = send
         self._sending_since: float | None = None
-        self._has_read_body = False
 
     def header(self, name: bytes) -> bytes | None:
         for key, value in self.scope["headers"]:
@@ -60,7 +59,6 @@ class Call:
             max_bytes=config.max_body_bytes,
             timeout_s=config.body_timeout_s,
         )
-        self._has_read_body = True
 
         def parse() -> S:
             return convert(decode_json(body), kind, allow_unknown=config.allow_unknown_fields)
@@ -128,8 +126,8 @@ class Call:
             raise ClientGoneError from None
 
     def _closing(self) -> list[tuple[bytes, bytes]]:
-        """While draining, kept connections go elsewhere. Not with an unread body: that would reset the connection."""
-        return [(b"connection", b"close")] if self.state.is_draining and self._has_read_body else []
+        """While draining, kept connections go elsewhere."""
+        return [(b"connection", b"close")] if self.state.is_draining else []
 
     async def reply_json(self, content: Any, status: int = 200) -> None:
         await self.reply(status, encode(content), JSON_HEADERS)
