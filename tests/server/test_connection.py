@@ -29,6 +29,13 @@ def connect(talk: Served) -> Iterator[socket.socket]:
         yield client
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _short_linger() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("plait.server.connection.LINGER_S", 0.4)
+        yield
+
+
 def read_all(client: socket.socket) -> bytes:
     """Until the server closes its side."""
     received = b""

@@ -25,7 +25,12 @@ class ServerConfig(BaseModel):
         description="Name of the model for clients; by default the name of the loaded model.",
     )
     max_body_bytes: int = Field(8 << 20, ge=1024, description="Larger request bodies are refused with 413.")
-    max_prompts: int = Field(256, ge=1, description="Most prompts in one completions request.")
+    max_prompts: int = Field(128, ge=1, description="Most prompts in one completions request.")
+    max_choices_per_request: int = Field(
+        128,
+        ge=1,
+        description="Most choices that one request may ask for: its prompts times n; more are refused with 400.",
+    )
     body_timeout_s: float = Field(
         30.0, gt=0, description="A request body that takes longer is refused with 408."
     )

@@ -166,7 +166,8 @@ def refuse_unknown(fields: dict[str, Any], known: tuple[str, ...], path: str) ->
             where = f" in {path}" if path else ""
             raise HttpError(
                 400,
-                f"Unknown field {_quote(name)}{where}.",
+                f"Unknown field {_quote(name)}{where}. A server that is started with --allow-unknown-fields"
+                " (allow_unknown_fields) ignores such fields.",
                 param=_param(f"{path}.{name}".removeprefix(".")),
                 code="unknown_field",
             )
