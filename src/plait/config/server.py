@@ -17,7 +17,8 @@ class ServerConfig(BaseModel):
         ge=0,
         le=65535,
         description="Port of a second listener with an own thread that serves only /health, /health/live, "
-        "/health/ready and /health/progress, so that probes are answered however busy the server is.",
+        "/health/ready and /health/progress, so that probes are answered however busy the server is, "
+        "and while the model is loaded.",
     )
     served_model_name: str | None = Field(
         None,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import time
 from collections.abc import Generator
 
@@ -12,33 +11,12 @@ import uvicorn
 from starlette.applications import Starlette
 
 from plait.config.server import ServerConfig
-from plait.errors import ConfigError
 from plait.server.connection import Connection
+from plait.server.ports import BACKLOG
 from plait.server.state import ServerState
 
 HEARTBEAT_S = 1.0
-BACKLOG = 2048
 LEAVE_TIMEOUT_S = 2
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """A listening socket; port 0 takes a free one.
-
-    Raises:
-        ConfigError: the address cannot be had.
-    """
-    try:
-        infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, _, _, _, address = infos[0]
-        return socket.create_server(address[:2], family=family, backlog=BACKLOG)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise ConfigError(f"cannot listen on {host} port {port}: {reason}") from None
-
-
-def url_of(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 class UvicornServer(uvicorn.Server):
