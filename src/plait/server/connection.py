@@ -28,6 +28,9 @@ PIECE_BYTES = 4 << 10
 LINGER_S = 2.0
 """How long a client that still sends is heard out after the last reply, so that no reset destroys the reply."""
 
+LINGER_BYTES = 64 << 20
+"""How much of it is heard: throwing away at full speed would keep the event loop busy."""
+
 
 class Flow(FlowControl):
     is_held = False
@@ -65,6 +68,7 @@ class Connection(HttpToolsProtocol):
         self._held = bytearray()
         self._num_overhead = 0
         """Bytes parsed since the last body byte or the last end of a head or message."""
+        self._num_ignored = 0
         self._is_in_head = False
         self._lingers_after_reply = False
         self._has_eof = False
@@ -84,6 +88,9 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         if self._refusal is not None or self.linger_timer is not None:
+            self._num_ignored += len(data)
+            if self._num_ignored > LINGER_BYTES:
+                self.flow.hold()
             return
         if self.pipeline or self._held:
             self._hold(data)
@@ -267,7 +274,8 @@ class Connection(HttpToolsProtocol):
             return
         self.linger_timer = self.loop.call_later(LINGER_S, self.transport.abort)
         self.transport.write_eof()
-        self.flow.release()
+        if self._num_ignored <= LINGER_BYTES:
+            self.flow.release()
 
     def _close(self) -> None:
         """When the client has read what was written, or at the latest when it has read nothing for a while."""
