@@ -19,7 +19,8 @@ class ServerConfig(Section):
         ge=0,
         le=65535,
         description="Port of a second listener with an own thread that serves only /health, /health/live, "
-        "/health/ready and /health/progress, so that probes are answered however busy the server is.",
+        "/health/ready and /health/progress, so that probes are answered however busy the server is, "
+        "and while the model is loaded.",
     )
     served_model_name: Text | None = Field(
         None,
@@ -30,7 +31,13 @@ class ServerConfig(Section):
     max_body_bytes: Bytes = Field(
         8 << 20, ge=1024, le=1 << 30, description="Larger request bodies are refused with 413."
     )
-    max_prompts: int = Field(256, ge=1, le=65536, description="Most prompts in one completions request.")
+    max_prompts: int = Field(128, ge=1, le=65536, description="Most prompts in one completions request.")
+    max_choices_per_request: int = Field(
+        128,
+        ge=1,
+        le=65536,
+        description="Most choices that one request may ask for: its prompts times n; more are refused with 400.",
+    )
     body_timeout_s: float = Field(
         30.0, gt=0, le=MAX_SECONDS, description="A request body that takes longer is refused with 408."
     )
