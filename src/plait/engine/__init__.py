@@ -15,16 +15,18 @@ from plait.engine.parts import EngineParts
 if TYPE_CHECKING:
     from plait.client import EngineClient
     from plait.config import EngineConfig
+    from plait.weights.gguf import GgufFile
 
 __all__ = ["EngineCore", "EngineParts", "InProcessClient", "start_engine"]
 
 
 def start_engine(
-    model_path: Path, config: EngineConfig, *, eos_token_ids: tuple[int, ...] | None = None
+    model: Path | GgufFile, config: EngineConfig, *, eos_token_ids: tuple[int, ...] | None = None
 ) -> EngineClient:
     """Load a model and start an engine for it in this process; returns when it is warm.
 
     Args:
+        model: its file, or what ``open_model`` made of it, so that it need not be read twice.
         eos_token_ids: from whoever has the model's tokenizer already; None: read from the file.
 
     Raises:
@@ -35,4 +37,4 @@ def start_engine(
     # The rest of this package runs without the native extension.
     from plait.engine.start import start_native_engine
 
-    return start_native_engine(model_path, config, eos_token_ids)
+    return start_native_engine(model, config, eos_token_ids)

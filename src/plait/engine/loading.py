@@ -15,6 +15,7 @@ from plait.models import build_graph
 from plait.models.hyperparameters import Hyperparameters
 from plait.plan import Graph, fuse
 from plait.plan.lower import lower
+from plait.weights.gguf import GgufFile
 from plait.weights.hyperparameters import open_model
 from plait.weights.loader import load_vectors, load_weights
 from plait.weights.packed import CacheSettings
@@ -56,9 +57,12 @@ class LoadedModel:
 
 
 def load_model(
-    path: Path, *, num_threads: int, block_tokens: int = 16, cache: CacheSettings | None = None
+    model: Path | GgufFile, *, num_threads: int, block_tokens: int = 16, cache: CacheSettings | None = None
 ) -> LoadedModel:
     """Reads and checks a model, maps its packed weights or packs them with ``num_threads`` threads.
+
+    Args:
+        model: its file, or what ``open_model`` made of it.
 
     Raises:
         ModelFileError: the file is bad or not supported.
@@ -69,7 +73,7 @@ def load_model(
     except _native.NativeError as error:
         raise ConfigError(str(error.args[1])) from None
     begin = time.monotonic()
-    file = open_model(path)
+    file = model if isinstance(model, GgufFile) else open_model(model)
     vectors = load_vectors(file, ("rope_freqs.weight",))
     graph, hp = build_graph(file, vectors)
     read = time.monotonic()
@@ -81,10 +85,10 @@ def load_model(
     try:
         plan = lower(graph, loaded, block_tokens)
     except _native.NativeError as error:
-        raise ModelFileError(f"{path}: {error.args[1]}") from None
+        raise ModelFileError(f"{file.path}: {error.args[1]}") from None
     planned = time.monotonic()
     return LoadedModel(
-        path=path,
+        path=file.path,
         hyperparameters=hp,
         metadata=file.metadata,
         plan=plan,

@@ -18,6 +18,7 @@ from plait.errors import ConfigError, ModelFileError
 from plait.tokenizer import Tokenizer
 from plait.types import EngineInfo
 from plait.weights.cache_folder import CacheError, default_folder
+from plait.weights.gguf import GgufFile
 from plait.weights.packed import CacheSettings
 
 _log = logging.getLogger(__name__)
@@ -27,7 +28,7 @@ BLOCK_TOKENS = (16, 32, 64, 128, 256, 512)
 
 
 def start_native_engine(
-    model_path: Path, config: EngineConfig, eos_token_ids: tuple[int, ...] | None = None
+    source: Path | GgufFile, config: EngineConfig, eos_token_ids: tuple[int, ...] | None = None
 ) -> InProcessClient:
     """See plait.engine.start_engine."""
     begin = time.monotonic()
@@ -37,12 +38,9 @@ def start_native_engine(
     machine = read_machine()
     num_threads = config.num_compute_threads or machine.num_usable_cores
     ledger = new_ledger(machine.memory_bytes, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
-    try:
-        check_file_fits(ledger, model_path.stat().st_size)
-    except OSError as error:
-        raise ModelFileError(f"{model_path}: {error.strerror}") from None
+    check_file_fits(ledger, _file_bytes(source))
     model = load_model(
-        model_path, num_threads=num_threads, block_tokens=config.block_tokens, cache=_cache_of(config)
+        source, num_threads=num_threads, block_tokens=config.block_tokens, cache=_cache_of(config)
     )
     memory = plan_memory(ledger, _sizes_of(model, config), config)
     if eos_token_ids is None:
@@ -68,6 +66,15 @@ def start_native_engine(
         memory.ledger.describe(),
     )
     return InProcessClient(core)
+
+
+def _file_bytes(source: Path | GgufFile) -> int:
+    if isinstance(source, GgufFile):
+        return source.stamp[1]
+    try:
+        return source.stat().st_size
+    except OSError as error:
+        raise ModelFileError(f"{source}: {error.strerror}") from None
 
 
 def _cache_of(config: EngineConfig) -> CacheSettings | None:

@@ -15,7 +15,7 @@ from plait.errors import ConfigError, ModelFileError
 from plait.frontend import Frontend
 from plait.tokenizer import ChatTemplate, Tokenizer
 from plait.weights.catalog import damage_explained, resolve_model
-from plait.weights.gguf import GgufFile
+from plait.weights.hyperparameters import open_model
 from plait.weights.pull import ProgressCallback
 
 
@@ -63,12 +63,12 @@ def open_frontend(
     """
     path = resolve_model(model, on_progress)
     with _without_garbage_collection(), damage_explained(path):
-        metadata = GgufFile(path).metadata
-        tokenizer = Tokenizer.from_metadata(metadata)
-        template = ChatTemplate.from_metadata(metadata)
+        file = open_model(path)
+        tokenizer = Tokenizer.from_metadata(file.metadata)
+        template = ChatTemplate.from_metadata(file.metadata)
         if needs_chat:
             _check_chat(model, template)
-        client = start_engine(path, config, eos_token_ids=tokenizer.eos_token_ids)
+        client = start_engine(file, config, eos_token_ids=tokenizer.eos_token_ids)
         return Frontend(client, tokenizer, template)
 
 

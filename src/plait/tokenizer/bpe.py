@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Mapping
 
@@ -68,6 +69,27 @@ class BytePairModel:
 
 def _read_merges(merges: list[str], ids: Mapping[str, int]) -> list[tuple[str, str]]:
     """Pairs in rank order; of equal pairs the first counts, and pairs that make no token are left out."""
+    return _read_plain_merges(merges, ids) or _read_any_merges(merges, ids)
+
+
+def _read_plain_merges(merges: list[str], ids: Mapping[str, int]) -> list[tuple[str, str]] | None:
+    """The same for merges without fault, as nearly all files have them; None: look at each one.
+
+    A vocabulary has a hundred thousand merges, and a start waits for this: no loop of Python's own.
+    """
+    parts = list(map(str.split, merges, itertools.repeat(" ")))
+    if not parts or set(map(len, parts)) != {2}:
+        return None
+    firsts, seconds = zip(*parts, strict=True)
+    known = ids.keys()
+    if not (
+        known >= set(firsts) and known >= set(seconds) and known >= set(map(str.__add__, firsts, seconds))
+    ):
+        return None
+    return list(dict.fromkeys(zip(firsts, seconds, strict=True)))
+
+
+def _read_any_merges(merges: list[str], ids: Mapping[str, int]) -> list[tuple[str, str]]:
     pairs: dict[tuple[str, str], None] = {}
     num_bad = 0
     for merge in merges:
