@@ -27,10 +27,17 @@ def gemma3_path() -> Path:
     return _model("gemma3-270m")
 
 
+@pytest.fixture(scope="session")
+def weight_cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where engines of the tests keep packed weights: one folder for all, so that each model is packed once."""
+    return tmp_path_factory.mktemp("packed")
+
+
 @pytest.fixture(autouse=True)
-def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch, weight_cache_folder: Path) -> None:
     """Settings in the environment of whoever runs the tests must not change what they check."""
     kept = {"PLAIT_MODEL_DIR", "PLAIT_STRESS", "PLAIT_FORCE_ISA"}
     for name in list(os.environ):
         if name.startswith("PLAIT_") and name not in kept:
             monkeypatch.delenv(name)
+    monkeypatch.setenv("PLAIT_CACHE_DIR", str(weight_cache_folder))
