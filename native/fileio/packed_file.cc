@@ -185,33 +185,53 @@ std::shared_ptr<const PackedFile> PackedFile::open(int folder, const std::string
   if (file < 0) return nullptr;
   struct stat status = {};
   if (::fstat(file, &status) != 0) throw_system("cannot stat", errno);
-  const uint64_t data_offset = packed_data_offset(spec);
-  check_trust(status, data_offset + spec.num_bytes);
+  check_trust(status, packed_data_offset(spec) + spec.num_bytes);
   lock_shared(file);
+  // Reading the head must not bring the beginning of the data in small pages.
+  ::posix_fadvise(file, 0, 0, POSIX_FADV_RANDOM);
   const std::vector<uint64_t> checksums = read_checksums(file, spec);
-  if (memory != PackedMemory::kPrivate) {
-    opened->map(data_offset, spec.num_bytes);
-    fetch_chunks(opened->data_, checksums, num_threads, [&](size_t at, std::span<const std::byte> chunk) {
-      populate(file, chunk, data_offset + at);
-    });
-    if (are_huge_pages_enabled() && lacks_huge_pages(opened->data_)) {
-      try_collapse(opened->data_);
-      // Small pages cost a third of the speed at which weights are read.
-      if (memory == PackedMemory::kAuto && lacks_huge_pages(opened->data_)) memory = PackedMemory::kPrivate;
-    }
-  }
-  if (memory == PackedMemory::kPrivate) {
-    opened->unmap();  // never both in memory
-    opened->copy_ = Memory(spec.num_bytes);
-    std::byte* copy = opened->copy_.data();
-    opened->data_ = {copy, static_cast<size_t>(spec.num_bytes)};
-    fetch_chunks(opened->data_, checksums, num_threads, [&](size_t at, std::span<const std::byte> chunk) {
-      read_exactly(file, copy + at, chunk.size(), data_offset + at);
-    });
-  }
+  // Small pages cost a third of the speed at which weights are read.
+  const bool is_mapped = memory != PackedMemory::kPrivate &&
+                         opened->fetch_mapped(spec, checksums, num_threads, memory == PackedMemory::kShared);
+  if (!is_mapped) opened->fetch_copy(spec, checksums, num_threads);
   // Whoever bounds the folder drops first what was used longest ago. Only the owner may do this.
   ::futimens(file, nullptr);
   return opened;
+}
+
+bool PackedFile::fetch_mapped(const PackedSpec& spec, std::span<const uint64_t> checksums,
+                              int32_t num_threads, bool must_succeed) {
+  const uint64_t data_offset = packed_data_offset(spec);
+  map(data_offset, spec.num_bytes);
+  const auto fetch = [&](size_t at, std::span<const std::byte> chunk) {
+    populate(file_.get(), chunk, data_offset + at);
+  };
+  const bool wants_huge = are_huge_pages_enabled();
+  if (wants_huge && data_.size() >= kPackedChunkBytes) {
+    const auto first = data_.first(kPackedChunkBytes);
+    fetch(0, first);
+    if (lacks_huge_pages(first)) try_collapse(first);
+    if (lacks_huge_pages(first)) {
+      if (!must_succeed) return false;
+      advise(MADV_NORMAL);
+    }
+  } else {
+    advise(MADV_NORMAL);
+  }
+  fetch_chunks(data_, checksums, num_threads, fetch);
+  if (!wants_huge || !lacks_huge_pages(data_)) return true;
+  try_collapse(data_);
+  return must_succeed || !lacks_huge_pages(data_);
+}
+
+void PackedFile::fetch_copy(const PackedSpec& spec, std::span<const uint64_t> checksums,
+                            int32_t num_threads) {
+  unmap();  // never both in memory
+  copy_ = Memory(spec.num_bytes);
+  data_ = {copy_.data(), copy_.size()};
+  fetch_chunks(data_, checksums, num_threads, [&](size_t at, std::span<const std::byte> chunk) {
+    read_exactly(file_.get(), copy_.data() + at, chunk.size(), packed_data_offset(spec) + at);
+  });
 }
 
 void PackedFile::map(uint64_t data_offset, uint64_t num_bytes) {
@@ -220,7 +240,15 @@ void PackedFile::map(uint64_t data_offset, uint64_t num_bytes) {
   void* mapped =
       ::mmap(at, num_bytes, PROT_READ, MAP_SHARED | MAP_FIXED, file_.get(), static_cast<off_t>(data_offset));
   if (mapped == MAP_FAILED) throw_system("cannot map " + std::to_string(num_bytes) + " bytes", errno);
-  ::madvise(at, num_bytes, MADV_HUGEPAGE);  // a hint: refusal costs speed only
+  advise(MADV_HUGEPAGE);
+  // With both, a fault reads the one huge page that it is in. Without, several threads that fault at once mix
+  // up the kernel's idea of a sequence, and much of the file comes in small pages.
+  advise(MADV_RANDOM);
+}
+
+// A hint: refusal costs speed only.
+void PackedFile::advise(int advice) noexcept {
+  ::madvise(const_cast<std::byte*>(mapped_.data()), mapped_.size(), advice);
 }
 
 void PackedFile::unmap() noexcept {

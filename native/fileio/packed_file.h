@@ -73,7 +73,12 @@ class PackedFile {
 
  private:
   explicit PackedFile(Descriptor file) : file_(std::move(file)) {}
+  // The two ways to fill data_. False: the mapping would have small pages, and need not be.
+  bool fetch_mapped(const PackedSpec& spec, std::span<const uint64_t> checksums, int32_t num_threads,
+                    bool must_succeed);
+  void fetch_copy(const PackedSpec& spec, std::span<const uint64_t> checksums, int32_t num_threads);
   void map(uint64_t data_offset, uint64_t num_bytes);
+  void advise(int advice) noexcept;
   void unmap() noexcept;
 
   Descriptor file_;  // holds the lock
