@@ -77,21 +77,22 @@ class EngineConfig(Section):
         description="Every request that brings no seed uses this one, so the same request gives the same "
         "tokens. Default: a new random seed for each request.",
     )
-
     weight_cache: bool = Field(
         default=True,
-        description="Keep packed weights in a file, so that the next start maps them and processes share them.",
+        description="Keep packed weights in a file, so that the next start need not pack them and processes "
+        "share them.",
     )
     weight_cache_bytes: Bytes = Field(
         default=20 << 30,
         ge=0,
-        description="Packed files that were used longest ago are removed until the others take no more than this.",
+        le=MAX_BYTES,
+        description="What packed files may take together; those that were used longest ago are removed first, "
+        "never one in use.",
     )
-
     share_weights: bool | None = Field(
         default=None,
-        description="Compute with the pages of the packed file, which all processes share. "
-        "Default: unless the file system gives them no huge pages and a copy in memory has some, which is faster.",
+        description="Compute with the pages of the packed file, which processes share, not with a copy. "
+        "Default: unless the file system gives such pages no huge pages, which makes them slower.",
     )
 
     @model_validator(mode="after")

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plait.errors import ModelFileError
-from plait.tokenizer import Span, Tokenizer
+from plait.tokenizer import Span, Tokenizer, bpe
 from plait.tokenizer.spm import SentencePieceModel
 from plait.tokenizer.vocab import VocabularyDefaults, read_vocabulary
 
@@ -70,6 +70,19 @@ class TestByteLevel:
         merges[:0] = ["q z", "nospace", "", "h e"]
         tokenizer = Tokenizer.from_metadata(byte_level_metadata)
         assert texts(tokenizer, tokenizer.encode("hello")) == ["hello"]
+
+    @given(
+        st.lists(
+            st.sampled_from(["a b", "b c", "ab c", "a bc", "c a", "ab", " a b", "a  b", "a b c", "", " "])
+        )
+    )
+    @settings(max_examples=200)
+    def test_quick_reading_of_merges_is_the_slow_one(self, merges: list[str]) -> None:
+        ids = {text: i for i, text in enumerate(["a", "b", "c", "ab", "bc", "abc"])}
+        quick = bpe._read_plain_merges(merges, ids)
+        assert quick is None or quick == bpe._read_any_merges(merges, ids)
+        is_plain = bool(merges) and set(merges) <= {"a b", "b c", "ab c", "a bc"}
+        assert (quick is not None) == is_plain
 
     def test_lone_surrogate_becomes_the_replacement_character(self, byte_level: Tokenizer) -> None:
         assert byte_level.decode(byte_level.encode("a\ud800b")) == "a\ufffdb"
