@@ -139,11 +139,12 @@ void register_packed_file(nb::module_& m) {
       .def_static(
           "try_create",
           [](int folder, const std::string& name, std::string key, uint64_t num_bytes) {
+            const nb::gil_scoped_release release;
             return PackedWriter::try_create(folder, name, {std::move(key), num_bytes});
           },
           "folder"_a, "name"_a, "key"_a, "num_bytes"_a,
           nb::sig("def try_create(folder: int, name: str, key: str, num_bytes: int) -> PackedWriter | None"),
-          "None: another process writes this file now.")
+          "None: another process writes this file now. Sets disk space aside; releases the GIL.")
       .def(
           "add_matrix",
           [](PackedWriter& writer, const GgufFile& file, const std::string& name, int32_t num_threads) {

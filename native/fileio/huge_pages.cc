@@ -37,9 +37,13 @@ size_t num_huge_bytes(std::span<const std::byte> memory) {
 }
 
 bool are_huge_pages_enabled() {
-  std::ifstream file("/sys/kernel/mm/transparent_hugepage/enabled");
+  const std::string folder = "/sys/kernel/mm/transparent_hugepage/";
+  std::ifstream mode(folder + "enabled");
+  std::ifstream size(folder + "hpage_pmd_size");
   std::string line;
-  return std::getline(file, line) && line.find("[never]") == std::string::npos;
+  size_t num_bytes = 0;
+  return std::getline(mode, line) && line.find("[never]") == std::string::npos && size >> num_bytes &&
+         num_bytes == kHugePageBytes;
 }
 
 void try_collapse(std::span<const std::byte> memory) {

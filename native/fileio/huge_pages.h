@@ -13,7 +13,8 @@ inline constexpr size_t kHugePageBytes = size_t{2} << 20;
 // not tell. Takes about a millisecond.
 size_t num_huge_bytes(std::span<const std::byte> memory);
 
-// Whether the kernel gives huge pages to memory that asks for them (madvise).
+// Whether the kernel gives huge pages of this size to memory that asks for them (madvise). Kernels with
+// larger pages have huge pages that few files could fill.
 bool are_huge_pages_enabled();
 
 // Asks the kernel to gather `memory`, all of which is present, into huge pages now; it may refuse (before

@@ -289,7 +289,9 @@ class PackedWriter:
 
     @staticmethod
     def try_create(folder: int, name: str, key: str, num_bytes: int) -> PackedWriter | None:
-        """None: another process writes this file now."""
+        """
+        None: another process writes this file now. Sets disk space aside; releases the GIL.
+        """
 
     def add_matrix(self, file: GgufFile, tensor: str, num_threads: int) -> None:
         """Pack the next tensor. Releases the GIL."""
