@@ -51,7 +51,7 @@ def plait_serve(model: Path, *flags: str) -> Iterator[tuple[subprocess.Popen[str
 
 
 def test_health_is_answered_while_the_model_is_loaded() -> None:
-    slow = "plait.offline.open_frontend = lambda *arguments: time.sleep(60)"
+    slow = "plait.offline.open_frontend = lambda *_, **__: time.sleep(60)"
     program = f"import time, plait.offline; {slow}; from plait.cli import main; main()"
     flags = ["serve", "slow.gguf", "--port", "0", "--health-port", "0"]
     with subprocess.Popen(
