@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Mapping
+from typing import Any
 
 import tokenizers
 from tokenizers import models, pre_tokenizers
@@ -40,7 +41,7 @@ class BytePairModel:
         for character in CHARACTER_OF_BYTE.values():
             ids.setdefault(character, len(ids) + self._size)
         self._has_dropped_ids = len(ids) > len(vocabulary.ids)
-        model = models.BPE(vocab=ids, merges=_read_merges(merges, ids), ignore_merges=words.ignores_merges)
+        model = _new_bpe(merges, ids, ignore_merges=words.ignores_merges)
         self._tokenizer = tokenizers.Tokenizer(model)
         steps: list[pre_tokenizers.PreTokenizer] = [
             pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated") for pattern in words.patterns
@@ -67,29 +68,18 @@ class BytePairModel:
         return [word for piece in pieces for word, _ in splitter.pre_tokenize_str(piece)]
 
 
+def _new_bpe(merges: list[str], ids: dict[str, int], *, ignore_merges: bool) -> models.BPE:
+    """A start waits for this: merges without fault, as nearly all files have them, need no loop of Python's own."""
+    # Pairs if they are right; the library refuses everything else.
+    pairs: list[Any] = list(map(tuple, map(str.split, dict.fromkeys(merges), itertools.repeat(" "))))
+    try:
+        return models.BPE(vocab=ids, merges=pairs, ignore_merges=ignore_merges)
+    except Exception:  # the library's own: some merge makes no token
+        return models.BPE(vocab=ids, merges=_read_merges(merges, ids), ignore_merges=ignore_merges)
+
+
 def _read_merges(merges: list[str], ids: Mapping[str, int]) -> list[tuple[str, str]]:
     """Pairs in rank order; of equal pairs the first counts, and pairs that make no token are left out."""
-    return _read_plain_merges(merges, ids) or _read_any_merges(merges, ids)
-
-
-def _read_plain_merges(merges: list[str], ids: Mapping[str, int]) -> list[tuple[str, str]] | None:
-    """The same for merges without fault, as nearly all files have them; None: look at each one.
-
-    A vocabulary has a hundred thousand merges, and a start waits for this: no loop of Python's own.
-    """
-    parts = list(map(str.split, merges, itertools.repeat(" ")))
-    if not parts or set(map(len, parts)) != {2}:
-        return None
-    firsts, seconds = zip(*parts, strict=True)
-    known = ids.keys()
-    if not (
-        known >= set(firsts) and known >= set(seconds) and known >= set(map(str.__add__, firsts, seconds))
-    ):
-        return None
-    return list(dict.fromkeys(zip(firsts, seconds, strict=True)))
-
-
-def _read_any_merges(merges: list[str], ids: Mapping[str, int]) -> list[tuple[str, str]]:
     pairs: dict[tuple[str, str], None] = {}
     num_bad = 0
     for merge in merges:
