@@ -39,7 +39,7 @@ def bench_step(
     """Prefill and decode speed of one engine, and the share of time outside the forward pass."""
     from plait.bench.step import StepSettings, run_step_bench
     from plait.cli.progress import PullBar
-    from plait.weights.catalog import DEFAULT_MODEL, resolve_model
+    from plait.weights.catalog import DEFAULT_MODEL, damage_explained, resolve_model
 
     settings = StepSettings(
         batches=_parse_sizes("--batches", batches),
@@ -52,10 +52,11 @@ def bench_step(
     settings.check()
     with PullBar() as bar:
         path = resolve_model(model or DEFAULT_MODEL, bar.update)
-    report = run_step_bench(path, settings)
+    with damage_explained(path):
+        report = run_step_bench(path, settings)
     _print_table(report)
     if json_path == _STDOUT:
-        typer.echo(json.dumps(report.to_json()))
+        print(json.dumps(report.to_json()))
     elif json_path is not None:
         _write(Path(json_path), json.dumps(report.to_json(), indent=1) + "\n")
 

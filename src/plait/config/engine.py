@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import Field, model_validator
 
-from plait.config.values import Bytes, Section
+from plait.config.values import MAX_BYTES, Bytes, Choices, Section
+
+BLOCK_TOKENS = (16, 32, 64, 128, 256, 512)
+"""What the attention kernels work with."""
 
 
 class EngineConfig(Section):
@@ -12,15 +17,20 @@ class EngineConfig(Section):
 
     max_model_len: int | None = Field(
         default=None,
-        ge=1,
-        description="Longest prompt plus answer of a request, in tokens. Default: the model's own limit.",
+        ge=2,
+        le=1 << 24,
+        description="Longest prompt plus answer of a request, in tokens; each takes one at least. "
+        "Default: the model's own limit.",
     )
     kv_cache_bytes: Bytes | None = Field(
         default=None,
         ge=1,
+        le=MAX_BYTES,
         description="Size of the KV cache of all requests, e.g. 2GiB. Default: from the memory budget.",
     )
-    block_tokens: int = Field(default=16, ge=1, le=1024, description="Tokens in one block of the KV cache.")
+    block_tokens: Annotated[int, Choices(BLOCK_TOKENS)] = Field(
+        default=16, ge=1, le=1024, description="Tokens in one block of the KV cache."
+    )
     max_batch_size: int = Field(
         default=64, ge=1, le=4096, description="Most sequences that one step computes together."
     )
@@ -36,15 +46,20 @@ class EngineConfig(Section):
     batch_timeout_s: float = Field(
         default=0.0,
         ge=0.0,
-        le=60.0,
-        allow_inf_nan=False,
+        le=10.0,
         description="Seconds that an idle engine waits for a fuller batch before it starts a step.",
     )
     max_queued_requests: int = Field(
-        default=1024, ge=1, description="Requests that may wait; more are refused as overload."
+        default=1024,
+        ge=1,
+        le=100_000,
+        description="Choices (requests times n) that may wait; more are refused as overload.",
     )
     max_queued_tokens: int = Field(
-        default=1_000_000, ge=1, description="Prompt tokens that may wait; more are refused as overload."
+        default=1_000_000,
+        ge=1,
+        le=1_000_000_000,
+        description="Prompt tokens that may wait; more are refused as overload.",
     )
     enable_prefix_cache: bool = Field(
         default=True, description="Reuse the KV blocks of prompt beginnings that were computed before."
@@ -52,13 +67,15 @@ class EngineConfig(Section):
     prefill_chunk_tokens: int | None = Field(
         default=None,
         ge=1,
+        le=65536,
         description="Longest slice of one prompt in one step. Default: only max_batch_tokens limits it.",
     )
     seed: int | None = Field(
         default=None,
         ge=0,
         lt=2**64,
-        description="Seed for requests that bring none. Default: a new random seed for each request.",
+        description="Every request that brings no seed uses this one, so the same request gives the same "
+        "tokens. Default: a new random seed for each request.",
     )
 
     @model_validator(mode="after")

@@ -7,6 +7,7 @@ from contextlib import suppress
 from plait.scheduler.blocks import KvBlocks
 from plait.scheduler.endings import Endings
 from plait.scheduler.limits import SchedulerLimits
+from plait.scheduler.preemption import Growth
 from plait.scheduler.running import RunningSet
 from plait.scheduler.sequence import Sequence
 from plait.scheduler.stats import SchedulerStats
@@ -21,6 +22,7 @@ class Admission:
         limits: SchedulerLimits,
         waiting: WaitingQueue,
         running: RunningSet,
+        growth: Growth,
         endings: Endings,
         stats: SchedulerStats,
     ) -> None:
@@ -28,6 +30,7 @@ class Admission:
         self._limits = limits
         self._waiting = waiting
         self._running = running
+        self._growth = growth
         self._endings = endings
         self._stats = stats
         self._hold_until = 0.0
@@ -49,6 +52,27 @@ class Admission:
         if not self._hold_until or not self._running.is_empty or not self._waiting:
             return None
         return self._hold_until if len(self._waiting) < self._limits.num_slots else None
+
+    def make_room(self) -> None:
+        """Before a step is planned: take one sequence from a tenant that runs more than its share.
+
+        Only for the first in the queue, when it cannot be admitted, and when its tenant stays below the other
+        one even after the exchange: the same two sequences never take turns.
+        """
+        if len(self._endings.tenants) < 2 or self._running.is_empty:
+            return
+        seq = self._waiting.peek()
+        if seq is None:
+            return
+        if self._running.num_free_slots and not self._is_hopeless(seq):
+            return
+        tenant = seq.request.tenant
+        for victim in reversed(self._running.sequences):
+            if victim.rank[0] < seq.rank[0]:
+                return  # what is left has a higher priority
+            if victim.request.tenant.num_running >= tenant.num_running + 2:
+                self._growth.preempt(victim)
+                return
 
     def admit(self, now: float) -> list[Sequence]:
         """Moves what fits from the queue to the running set and returns it."""

@@ -1,4 +1,4 @@
-"""What happens when the pool has no block left for a running sequence.
+"""What happens when the pool has no block left for a running sequence, or a tenant holds what is due to another.
 
 One other sequence, the lowest in rank, gives its blocks back and is recomputed later from its prompt and what
 it produced: the same tokens, since sampling depends on (seed, number of produced tokens) only. The highest in
@@ -42,7 +42,7 @@ class Growth:
                 if victim is seq and len(self._running) == 1:
                     self._fail_alone(seq, num_tokens)
                     return False
-                self._preempt(victim)
+                self.preempt(victim)
                 if victim is seq:
                     return False
             seq.block_table = self._kv.block_table(seq.seq_id)
@@ -58,7 +58,8 @@ class Growth:
             if seq.state == PREEMPTING:
                 self._requeue(seq)
 
-    def _preempt(self, seq: Sequence) -> None:
+    def preempt(self, seq: Sequence) -> None:
+        """Take slot and blocks from a running sequence that is in no plan which was not submitted yet."""
         self._stats.preemptions_total += 1
         self._running.remove(seq, PREEMPTING)
         if seq.num_in_flight:

@@ -41,6 +41,7 @@ class RunningSet:
         """Give a slot (there must be a free one) to a sequence that the KV manager has open."""
         seq.slot = self._free_slots.pop()
         seq.state = RUNNING
+        seq.request.tenant.num_running += 1
         insort(self.sequences, seq, key=_rank)
 
     def remove(self, seq: Sequence, state: int) -> None:
@@ -48,6 +49,7 @@ class RunningSet:
         del self.sequences[bisect_left(self.sequences, seq.rank, key=_rank)]
         self._kv.close_sequence(seq.seq_id)
         self._free_slots.append(seq.slot)
+        seq.request.tenant.num_running -= 1
         seq.slot = -1
         seq.state = state
 

@@ -34,7 +34,9 @@ class Scheduler:
         self._running = RunningSet(limits.num_slots, kv)
         self._endings = Endings(self._waiting, self._running, self.stats)
         self._growth = Growth(kv, limits, self._waiting, self._running, self._endings, self.stats)
-        self._admission = Admission(kv, limits, self._waiting, self._running, self._endings, self.stats)
+        self._admission = Admission(
+            kv, limits, self._waiting, self._running, self._growth, self._endings, self.stats
+        )
         self._builder = StepBuilder(
             kv, limits, self._waiting, self._running, self._growth, self._endings, self.stats
         )
@@ -146,6 +148,8 @@ class Scheduler:
             self._expire(now)
         if not self._running and not self._waiting:
             return None
+        if self._waiting:
+            self._admission.make_room()
         plan = StepPlan(self._num_steps)
         num_preemptions = self.stats.preemptions_total
         prompts = self._builder.add_decodes(plan)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 
 class Tenant:
-    __slots__ = ("name", "num_requests", "served")
+    __slots__ = ("name", "num_requests", "num_running", "served")
 
     def __init__(self, name: str, served: int) -> None:
         self.name = name
         self.served = served
         """Tokens computed for it while it was active: prompt tokens at admission, then each generated one."""
         self.num_requests = 0
+        self.num_running = 0
+        """Its sequences in the running set."""
 
 
 class Tenants:
