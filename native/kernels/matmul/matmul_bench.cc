@@ -1,6 +1,6 @@
 // GMAC/s and GB/s of the matmul kernels on one thread, for the shapes of two small models.
-// Usage: matmul_bench [type filter [columns [hot]]]; PLAIT_FORCE_ISA picks the kernels; the last line is
-// JSON.
+// Usage: matmul_bench [type filter [ISA or "all" [columns [tokens [rows [hot]]]]]]; 0 means all of them. The last line
+// is JSON.
 #include <sys/mman.h>
 #include <time.h>
 
