@@ -13,7 +13,8 @@ enum class Isa {
   kAvx512Vnni,  // AVX-512 VNNI as well
 };
 
-// Every one that plait knows, in the order of the enumeration: of those that one CPU runs, the widest is last.
+// Every one that plait knows, in the order of the enumeration: of those that one CPU runs, the widest is
+// last.
 inline constexpr Isa kAllIsas[] = {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Vnni};
 
 const char* isa_name(Isa isa);

@@ -27,8 +27,8 @@ PLAIT_FN void multiply_float(const std::byte* groups, size_t step, int64_t cols,
       const std::byte* p = groups + static_cast<size_t>(v * V::kGroups) * step + k * kStep;
       const typename V::Float w = load_weights<V, K>(p, step);
       for (int t = 0; t < kTokens; ++t) {
-        acc[v][t] = V::fma(w, V::broadcast_float(reinterpret_cast<const std::byte*>(x + t * cols + k)),
-                           acc[v][t]);
+        acc[v][t] =
+            V::fma(w, V::broadcast_float(reinterpret_cast<const std::byte*>(x + t * cols + k)), acc[v][t]);
       }
     }
   }
@@ -38,8 +38,8 @@ PLAIT_FN void multiply_float(const std::byte* groups, size_t step, int64_t cols,
 }
 
 template <PackedKind K, int kTokens, int kVectors>
-void multiply_float_rows(const std::byte* groups, int32_t num_groups, int64_t cols, const float* x, float* out,
-                         int64_t out_stride) {
+void multiply_float_rows(const std::byte* groups, int32_t num_groups, int64_t cols, const float* x,
+                         float* out, int64_t out_stride) {
   constexpr int32_t kGroups = kVectors * Wide::kGroups;
   const size_t step = group_bytes(K, cols);
   int32_t g = 0;

@@ -40,6 +40,9 @@ using Wide = V512;
 using Wide = V256;
 #endif
 
+// Weights and activations that stay in the first-level cache.
+constexpr size_t kFirstLevelBytes = size_t{20} << 10;
+
 // Groups whose weights stay in the second-level cache while all tiles of tokens pass over them.
 int32_t panel_groups(size_t group_bytes) {
   constexpr size_t kPanelBytes = size_t{256} << 10;
@@ -55,21 +58,49 @@ int32_t panel_groups(size_t group_bytes) {
 namespace plait::PLAIT_ISA {
 namespace {
 
+// Reading two groups side by side confuses the prefetchers of the CPU, whose streams cross within a page, and
+// leaves a third of the bandwidth. So while a pair is multiplied, the next one is fetched from end to end,
+// two records for each two that are read: to the first-level cache if `is_small` says that two pairs have
+// room there, otherwise to the second, and what is read soon from there to the first. The pair after the last
+// is fetched as well: it is the start of the work that follows, here or on another core that shares a cache.
+template <int32_t kNumBytes>
+PLAIT_INLINE void fetch_next_pair(const std::byte* first, const std::byte* p, size_t step, bool is_small) {
+  constexpr int32_t kLine = 64;
+  constexpr int32_t kSoon = 1024;
+  const std::byte* next = first + 2 * step + 2 * (p - first);
+  if (is_small) {
+    for (int32_t b = 0; b < 2 * kNumBytes; b += kLine) _mm_prefetch(next + b, _MM_HINT_T0);
+    return;
+  }
+  for (int32_t b = 0; b < 2 * kNumBytes; b += kLine) _mm_prefetch(next + b, _MM_HINT_T1);
+  for (int32_t b = 0; b < kNumBytes; b += kLine) {
+    _mm_prefetch(p + kSoon + b, _MM_HINT_T0);
+    _mm_prefetch(p + step + kSoon + b, _MM_HINT_T0);
+  }
+}
+
 // One vector of rows times kTokens tokens over all columns; codes go from memory to registers, each byte is
 // read once. out: token t at t * out_stride.
 template <class V, PackedKind K, int kTokens>
-PLAIT_FN void multiply(const std::byte* record, size_t step, int32_t cols, const ActTile& tile, float* out,
+PLAIT_FN void multiply(const std::byte* first, size_t step, int32_t cols, const ActTile& tile, float* out,
                        int64_t out_stride) {
   constexpr RecordShape kShape = record_shape(K);
   typename V::Float acc[kTokens];
   for (int t = 0; t < kTokens; ++t) acc[t] = V::zero_float();
   const size_t act_step = static_cast<size_t>(tile.stored) * kActBytes;
   ActRecord act = tile.record(0);
+  [[maybe_unused]] const bool is_small =
+      4 * step + act_step * static_cast<size_t>(cols / kBlock) <= kFirstLevelBytes;
+  const std::byte* record = first;
   for (int32_t col = 0; col < cols; col += kShape.elements, record += kShape.bytes()) {
     const Head<V> head = load_head<V, K>(record, step);
     for (int32_t i = 0; i < kShape.num_parts(); ++i) {
+      const std::byte* p = record + i * kShape.part_bytes();
+      if constexpr (V::kGroups == 2) {
+        fetch_next_pair<kShape.head_bytes() + kShape.part_bytes()>(first, p, step, is_small);
+      }
       Part<V> part;
-      load_part<V, K>(head, record + kShape.head_bytes() + i * kShape.part_bytes(), step, part);
+      load_part<V, K>(head, p + kShape.head_bytes(), step, part);
       add_part<V, K, kTokens>(head, part, act, acc);
       act.q += act_step;
       act.scale += act_step;
@@ -80,15 +111,18 @@ PLAIT_FN void multiply(const std::byte* record, size_t step, int32_t cols, const
   for (int t = 0; t < kTokens; ++t) V::store(out + t * out_stride, acc[t]);
 }
 
-// All rows of one range for one tile. One group at a time for one token: a second stream of weights halves
-// the bandwidth.
+// From so many tokens on, two groups side by side are faster than one after the other. Below, memory is what
+// limits, and one stream of weights reads fastest.
+constexpr int tokens_for_pairs(PackedKind kind) { return kind == PackedKind::kS8 ? 4 : 2; }
+
+// All rows of one range for one tile.
 template <PackedKind K, int kTokens>
 void multiply_tile(const std::byte* groups, int32_t num_groups, int32_t cols, const ActTile& tile, float* out,
                    int64_t out_stride) {
   const size_t step = group_bytes(K, cols);
   int32_t g = 0;
-  if constexpr (kTokens > 1 && Wide::kGroups > 1) {
-    for (; g + Wide::kGroups <= num_groups; g += Wide::kGroups) {
+  if constexpr (Wide::kGroups == 2 && kTokens >= tokens_for_pairs(K)) {
+    for (; g + 2 <= num_groups; g += 2) {
       multiply<Wide, K, kTokens>(groups + static_cast<size_t>(g) * step, step, cols, tile,
                                  out + g * kRowGroup, out_stride);
     }

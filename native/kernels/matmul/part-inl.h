@@ -211,7 +211,8 @@ PLAIT_INLINE void dot_quads_vnni(const typename V::Int* w, const std::byte* q,
 
 // As dot_part.
 template <class V, PackedKind K, int kTokens>
-PLAIT_INLINE void dot_part_vnni(const Part<V>& part, const ActRecord& act, typename V::Int (&total)[kTokens]) {
+PLAIT_INLINE void dot_part_vnni(const Part<V>& part, const ActRecord& act,
+                                typename V::Int (&total)[kTokens]) {
   const typename V::Int unbias = V::set1_int16(-128);
   for (int t = 0; t < kTokens; ++t) {
     total[t] = is_signed(K) ? V::dot_int16(V::broadcast_4_bytes(act.half_sum + t * 4), unbias) : V::zero();
