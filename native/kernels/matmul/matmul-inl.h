@@ -86,7 +86,9 @@ PLAIT_FN void multiply(const std::byte* first, size_t step, int32_t cols, const 
                        int64_t out_stride) {
   constexpr RecordShape kShape = record_shape(K);
   typename V::Float acc[kTokens];
-  for (int t = 0; t < kTokens; ++t) acc[t] = V::zero_float();
+  typename V::Float zero = V::zero_float();
+  PLAIT_PIN(zero);  // or GCC calls for a memset
+  for (int t = 0; t < kTokens; ++t) acc[t] = zero;
   const size_t act_step = static_cast<size_t>(tile.stored) * kActBytes;
   ActRecord act = tile.record(0);
   [[maybe_unused]] const bool is_small =
