@@ -33,7 +33,8 @@ void name_this_thread(const char* name) {
   pthread_setname_np(pthread_self(), std::string(name).substr(0, 15).c_str());
 }
 
-Team::Team(int32_t num_threads, const std::vector<int32_t>& cpus) {
+Team::Team(int32_t num_threads, const std::vector<int32_t>& cpus)
+    : shares_(std::make_unique<Share[]>(static_cast<size_t>(num_threads))) {
   for (int32_t member = 1; member < num_threads; ++member) {
     const int32_t cpu = static_cast<size_t>(member) < cpus.size() ? cpus[static_cast<size_t>(member)] : -1;
     threads_.emplace_back([this, member, cpu] { member_loop(member, cpu); });
@@ -48,10 +49,21 @@ Team::~Team() {
 }
 
 void Team::work(int32_t member) {
+  const int32_t num_members = num_threads();
+  for (int32_t i = member; i < num_members; ++i) work_on(shares_[static_cast<size_t>(i)], member);
+  for (int32_t i = 0; i < member; ++i) work_on(shares_[static_cast<size_t>(i)], member);
+}
+
+void Team::work_on(Share& share, int32_t member) {
+  const auto next = [](uint64_t ticket) { return static_cast<int32_t>(ticket & 0xFFFFFFFFU); };
+  const auto end = [](uint64_t ticket) { return static_cast<int32_t>(ticket >> 32); };
   for (;;) {
-    const uint64_t ticket = ticket_.fetch_add(1, std::memory_order_acq_rel);
-    const auto chunk = static_cast<int32_t>(ticket & 0xFFFFFFFFU);
-    if (chunk >= static_cast<int32_t>(ticket >> 32)) return;
+    // Looking first leaves the line of a share that is used up where it is.
+    uint64_t ticket = share.ticket.load(std::memory_order_relaxed);
+    if (next(ticket) >= end(ticket)) return;
+    ticket = share.ticket.fetch_add(1, std::memory_order_acq_rel);
+    const int32_t chunk = next(ticket);
+    if (chunk >= end(ticket)) return;
     fn_(context_, chunk, member);
     if (remaining_.fetch_sub(1, std::memory_order_acq_rel) == 1) remaining_.notify_one();
   }
@@ -66,7 +78,13 @@ void Team::run_job(int32_t num_chunks, ChunkFn fn, void* context) {
   fn_ = fn;
   context_ = context;
   remaining_.store(num_chunks, std::memory_order_relaxed);
-  ticket_.store(static_cast<uint64_t>(num_chunks) << 32, std::memory_order_release);
+  const auto num_members = static_cast<uint64_t>(num_threads());
+  uint64_t begin = 0;
+  for (uint64_t member = 0; member < num_members; ++member) {
+    const uint64_t end = static_cast<uint64_t>(num_chunks) * (member + 1) / num_members;
+    shares_[member].ticket.store(end << 32 | begin, std::memory_order_release);
+    begin = end;
+  }
   epoch_.fetch_add(1, std::memory_order_release);
   epoch_.notify_all();
   work(0);

@@ -1,13 +1,16 @@
 // The compute team: a fixed set of threads that run the chunks of one job after another.
 // Knows: chunks. Must not know: what a chunk does.
 //
-// Owner: the thread that calls run() (the compute thread); it works as member 0. Chunks are claimed one by
-// one, so a member that the kernel takes off the CPU delays one chunk, not the job. Members spin for some
-// microseconds between jobs, then sleep on a futex: an idle team uses no CPU.
+// Owner: the thread that calls run() (the compute thread); it works as member 0. Each member has a share of
+// consecutive chunks and claims them one by one, then those that are left of the others' shares: neighbouring
+// chunks stay with one member, whose reads of memory then run on, and a member that the kernel takes off the
+// CPU delays one chunk, not the job. Members spin for some microseconds between jobs, then sleep on a futex:
+// an idle team uses no CPU.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -38,18 +41,23 @@ class Team {
   }
 
  private:
+  // By member. ticket: end of the share in the high half, its next chunk in the low half. The owner's release
+  // store publishes a share; a member's acquire fetch_add claims a chunk of whatever job stands, and that job
+  // stays until the claimed chunk has ended, since remaining_ counts it.
+  struct alignas(64) Share {
+    std::atomic<uint64_t> ticket{0};
+  };
+
   void run_job(int32_t num_chunks, ChunkFn fn, void* context);
   void work(int32_t member);
+  void work_on(Share& share, int32_t member);
   void member_loop(int32_t member, int32_t cpu);
 
   // The job. Written by the owner while remaining_ == 0, read by a member after it claimed one of its chunks.
   ChunkFn fn_ = nullptr;
   void* context_ = nullptr;
 
-  // ticket_: number of chunks in the high half, next chunk in the low half. The owner's release store
-  // publishes the job; a member's acquire fetch_add claims a chunk of whatever job stands, and that job stays
-  // until the claimed chunk has ended, since remaining_ counts it.
-  alignas(64) std::atomic<uint64_t> ticket_{0};
+  std::unique_ptr<Share[]> shares_;
   // remaining_: chunks not ended. Members' release decrements pair with the owner's acquire load.
   alignas(64) std::atomic<int32_t> remaining_{0};
   // epoch_: raised for each job and at the end; members sleep on it.

@@ -15,7 +15,7 @@ namespace {
 constexpr int32_t kTokensPerCut = 64;  // activations of a cut stay in L2 while its weights stream through L1
 constexpr int32_t kRowsPerCut = 64;
 constexpr int32_t kCutsPerMember =
-    6;  // enough that a delayed member costs little, few enough to claim cheaply
+    4;  // a delayed member costs little, and its share still streams in one run
 constexpr int32_t kMaxRowsPerCut = 2048;
 
 constexpr int32_t ceil_div(int32_t a, int32_t b) { return (a + b - 1) / b; }
