@@ -1,16 +1,28 @@
-// Which instruction set the kernels use. Knows: CPUID and PLAIT_FORCE_ISA. Must not know: kernels.
+// Which instruction set the kernels use. Knows: CPUID, HWCAP and PLAIT_FORCE_ISA. Must not know: kernels.
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace plait {
 
-enum class Isa { kScalar, kAvx2 };
+enum class Isa {
+  kScalar,
+  kAvx2,  // with FMA and F16C
+  kNeon,  // aarch64 with the dot product instructions
+};
+
+// Every one that plait knows, in the order of the enumeration: of those that one CPU runs, the widest is
+// last.
+inline constexpr Isa kAllIsas[] = {Isa::kScalar, Isa::kAvx2, Isa::kNeon};
 
 const char* isa_name(Isa isa);
 
 // True when this CPU and this build can run `isa`.
 bool is_isa_supported(Isa isa);
+
+// Those of kAllIsas that can run here; the first is kScalar.
+std::vector<Isa> supported_isas();
 
 struct IsaChoice {
   Isa isa;
@@ -18,7 +30,7 @@ struct IsaChoice {
 };
 
 // The widest supported ISA, or the one named by the environment variable PLAIT_FORCE_ISA
-// ("scalar", "avx2"). Throws Error(kUnsupported) when the named one is unknown or cannot run here.
+// ("scalar", "avx2", "neon"). Throws Error(kUnsupported) when the named one is unknown or cannot run here.
 IsaChoice choose_isa();
 
 }  // namespace plait

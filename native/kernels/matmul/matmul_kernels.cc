@@ -6,6 +6,9 @@ MatmulFn matmul_kernel(Isa isa) {
 #if defined(__x86_64__)
   if (isa == Isa::kAvx2) return matmul_avx2;
 #endif
+#if defined(__aarch64__)
+  if (isa == Isa::kNeon) return matmul_neon;
+#endif
   (void)isa;
   return matmul_ref;
 }

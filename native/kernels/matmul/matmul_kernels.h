@@ -15,5 +15,9 @@ void matmul_ref(const PackedMatrix& w, const Acts& acts, int32_t row0, int32_t r
 void matmul_avx2(const PackedMatrix& w, const Acts& acts, int32_t row0, int32_t row1, int32_t t0, int32_t t1,
                  float* out, int64_t out_stride);
 #endif
+#if defined(__aarch64__)
+void matmul_neon(const PackedMatrix& w, const Acts& acts, int32_t row0, int32_t row1, int32_t t0, int32_t t1,
+                 float* out, int64_t out_stride);
+#endif
 
 }  // namespace plait
