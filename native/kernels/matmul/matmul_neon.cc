@@ -23,16 +23,19 @@ namespace {
 template <PackedKind K, int kTokens>
 void multiply(const std::byte* record, int32_t cols, const ActTile& tile, float* out, int64_t out_stride) {
   constexpr RecordShape kShape = record_shape(K);
-  float32x4_t acc[2][kTokens];
-  for (int t = 0; t < kTokens; ++t) acc[0][t] = acc[1][t] = vdupq_n_f32(0.0F);
+  float32x4_t lo[kTokens];
+  float32x4_t hi[kTokens];
+  for (int t = 0; t < kTokens; ++t) lo[t] = hi[t] = vdupq_n_f32(0.0F);
   const size_t act_step = static_cast<size_t>(tile.stored) * kActBytes;
   ActRecord act = tile.record(0);
   for (int32_t col = 0; col < cols; col += kShape.elements, record += kShape.bytes()) {
     const Head head = load_head<K>(record);
     for (int32_t i = 0; i < kShape.num_parts(); ++i) {
       const std::byte* part = record + kShape.head_bytes() + i * kShape.part_bytes();
-      add_tokens<K, kTokens>(load_part<K, 0>(head, part), act, acc[0]);
-      add_tokens<K, kTokens>(load_part<K, 1>(head, part), act, acc[1]);
+      add_tokens<K, kTokens>(load_part<K, 0>(head, part), act, lo);
+      PLAIT_FENCE();
+      add_tokens<K, kTokens>(load_part<K, 1>(head, part), act, hi);
+      PLAIT_FENCE();
       act.q += act_step;
       act.scale += act_step;
       act.sum += act_step;
@@ -40,8 +43,8 @@ void multiply(const std::byte* record, int32_t cols, const ActTile& tile, float*
     }
   }
   for (int t = 0; t < kTokens; ++t) {
-    vst1q_f32(out + t * out_stride, acc[0][t]);
-    vst1q_f32(out + t * out_stride + 4, acc[1][t]);
+    vst1q_f32(out + t * out_stride, lo[t]);
+    vst1q_f32(out + t * out_stride + 4, hi[t]);
   }
 }
 

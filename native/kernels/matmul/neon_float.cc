@@ -6,6 +6,14 @@
 
 #include "kernels/matmul/packed_layout.h"
 
+// Before a short loop over an array of sums. Such loops are unrolled anyway, but without the word GCC does it
+// so late that the arrays stay in memory and every sum is stored in every round.
+#if defined(__clang__)
+#define PLAIT_UNROLL
+#else
+#define PLAIT_UNROLL _Pragma("GCC unroll 8")
+#endif
+
 namespace plait::neon {
 namespace {
 
@@ -33,9 +41,11 @@ inline Weights load_weights(const std::byte* p) {
 template <PackedKind K, int kTokens, int kGroups, int kI>
 inline void add_column(const std::byte* column, size_t group_step, const float32x4_t (&x)[kTokens],
                        float32x4_t (&acc)[kGroups][kTokens][2]) {
+  PLAIT_UNROLL
   for (int g = 0; g < kGroups; ++g) {
     const Weights w = load_weights<K>(column + static_cast<size_t>(g) * group_step +
                                       static_cast<size_t>(kI) * kRowGroup * float_bytes(K));
+    PLAIT_UNROLL
     for (int t = 0; t < kTokens; ++t) {
       acc[g][t][0] = vfmaq_laneq_f32(acc[g][t][0], w.lo, x[t], kI);
       acc[g][t][1] = vfmaq_laneq_f32(acc[g][t][1], w.hi, x[t], kI);
@@ -51,11 +61,14 @@ void multiply(const std::byte* groups, size_t group_step, int64_t cols, const fl
   static_assert(kBlock % 4 == 0);
   constexpr int64_t kStep = kRowGroup * float_bytes(K);
   float32x4_t acc[kGroups][kTokens][2];
+  PLAIT_UNROLL
   for (int g = 0; g < kGroups; ++g) {
+    PLAIT_UNROLL
     for (int t = 0; t < kTokens; ++t) acc[g][t][0] = acc[g][t][1] = vdupq_n_f32(0.0F);
   }
   for (int64_t k = 0; k < cols; k += 4) {
     float32x4_t xs[kTokens];
+    PLAIT_UNROLL
     for (int t = 0; t < kTokens; ++t) xs[t] = vld1q_f32(x + t * cols + k);
     const std::byte* column = groups + k * kStep;
     add_column<K, kTokens, kGroups, 0>(column, group_step, xs, acc);
@@ -63,7 +76,9 @@ void multiply(const std::byte* groups, size_t group_step, int64_t cols, const fl
     add_column<K, kTokens, kGroups, 2>(column, group_step, xs, acc);
     add_column<K, kTokens, kGroups, 3>(column, group_step, xs, acc);
   }
+  PLAIT_UNROLL
   for (int g = 0; g < kGroups; ++g) {
+    PLAIT_UNROLL
     for (int t = 0; t < kTokens; ++t) {
       vst1q_f32(out + t * out_stride + g * kRowGroup, acc[g][t][0]);
       vst1q_f32(out + t * out_stride + g * kRowGroup + 4, acc[g][t][1]);

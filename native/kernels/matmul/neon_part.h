@@ -9,6 +9,9 @@
 
 namespace plait::neon {
 
+// Keeps the compiler from loading the codes of both halves first, which takes more registers than there are.
+#define PLAIT_FENCE() asm volatile("" ::: "memory")
+
 // 4 rows x 32 columns: code vectors by 4 columns, and what the kind needs beside them. Codes of the kinds
 // that scale 16 columns are signed already: their offset is off.
 struct Part {
@@ -57,17 +60,25 @@ inline Head load_head(const std::byte* record) {
   return head;
 }
 
+template <int kShift>  // to the left when positive
+inline uint8x16_t shift_bits(uint8x16_t v) {
+  if constexpr (kShift > 0) {
+    return vshlq_n_u8(v, kShift);
+  } else if constexpr (kShift < 0) {
+    return vshrq_n_u8(v, -kShift);
+  } else {
+    return v;
+  }
+}
+
 // The codes of column quad kJ, in bits [kTo, kTo + kBits).
 template <int kBits, int kTo, int kJ>
 inline uint8x16_t plane_codes(const std::byte* plane) {
-  const uint8x16_t bytes = vld1q_u8(reinterpret_cast<const uint8_t*>(plane + 32 * (kJ % kBits)));
   constexpr int kFrom = kJ / kBits * kBits;
-  if constexpr (kBits == 8) return bytes;
-  if constexpr (kTo == 0 && kFrom + kBits == 8) return vshrq_n_u8(bytes, kFrom);
-  const uint8x16_t mask = vdupq_n_u8(((1 << kBits) - 1) << kTo);
-  if constexpr (kFrom > kTo) return vandq_u8(vshrq_n_u8(bytes, kFrom - kTo), mask);
-  if constexpr (kFrom < kTo) return vandq_u8(vshlq_n_u8(bytes, kTo - kFrom), mask);
-  return vandq_u8(bytes, mask);
+  const uint8x16_t bytes = vld1q_u8(reinterpret_cast<const uint8_t*>(plane + 32 * (kJ % kBits)));
+  const uint8x16_t shifted = shift_bits<kTo - kFrom>(bytes);
+  if constexpr (kTo == 0 && kFrom + kBits == 8) return shifted;  // nothing stands above
+  return vandq_u8(shifted, vdupq_n_u8(((1 << kBits) - 1) << kTo));
 }
 
 template <PackedKind K, int kJ>
@@ -111,12 +122,23 @@ inline Part load_part(const Head& head, const std::byte* p) {
   return part;
 }
 
+// sum[row] += the products of its 4 codes with bytes 4 * kLane .. 4 * kLane + 3 of q.
+template <int kLane>
+inline int32x4_t dot_quad(int32x4_t sum, int8x16_t w, int8x16_t q) {
+#if defined(__clang__) && __clang_major__ < 16  // knows the intrinsic only when the whole file may use it
+  asm("sdot %0.4s, %1.16b, %2.4b[%3]" : "+w"(sum) : "w"(w), "w"(q), "i"(kLane));
+  return sum;
+#else
+  return vdotq_laneq_s32(sum, w, q, kLane);
+#endif
+}
+
 // Sums of 16 columns of each row.
 inline int32x4_t dot_16(const int8x16_t* w, int8x16_t q) {
-  int32x4_t sum = vdotq_laneq_s32(vdupq_n_s32(0), w[0], q, 0);
-  sum = vdotq_laneq_s32(sum, w[1], q, 1);
-  sum = vdotq_laneq_s32(sum, w[2], q, 2);
-  return vdotq_laneq_s32(sum, w[3], q, 3);
+  int32x4_t sum = dot_quad<0>(vdupq_n_s32(0), w[0], q);
+  sum = dot_quad<1>(sum, w[1], q);
+  sum = dot_quad<2>(sum, w[2], q);
+  return dot_quad<3>(sum, w[3], q);
 }
 
 inline float read_float(const std::byte* p) {
