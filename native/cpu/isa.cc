@@ -8,6 +8,7 @@
 #endif
 
 #include <cstdlib>
+#include <iterator>
 #include <string>
 
 #include "base/error.h"
@@ -16,50 +17,68 @@ namespace plait {
 
 namespace {
 
+bool runs_everywhere() { return true; }
+
 #if defined(__x86_64__)
+
 // CPUID leaf 1, ECX bit 29; not every compiler knows the name for __builtin_cpu_supports.
 bool has_f16c() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & (1U << 29)) != 0;
 }
-bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c(); }
-bool has_neon() { return false; }
-constexpr const char* kNothingWide = "no AVX2, FMA and F16C on this CPU: slow scalar kernels";
-#elif defined(__aarch64__)
-bool has_avx2() { return false; }
-bool has_neon() { return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0; }
-constexpr const char* kNothingWide = "no dot product instructions on this CPU: slow scalar kernels";
+
+bool runs_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c(); }
+
 #else
-bool has_avx2() { return false; }
-bool has_neon() { return false; }
-constexpr const char* kNothingWide = "no wide kernels for this architecture: slow scalar kernels";
+
+bool runs_nowhere() { return false; }
+constexpr auto runs_avx2 = runs_nowhere;
+
 #endif
+
+#if defined(__aarch64__)
+bool runs_neon() { return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0; }
+#else
+bool runs_neon() { return false; }
+#endif
+
+constexpr const char* kNothingWide =
+#if defined(__x86_64__)
+    "no AVX2, FMA and F16C on this CPU: slow scalar kernels";
+#elif defined(__aarch64__)
+    "no dot product instructions on this CPU: slow scalar kernels";
+#else
+    "no wide kernels for this architecture: slow scalar kernels";
+#endif
+
+struct Entry {
+  Isa isa;
+  const char* name;
+  bool (*is_supported)();
+};
+
+// As in kAllIsas.
+constexpr Entry kEntries[] = {
+    {Isa::kScalar, "scalar", runs_everywhere},
+    {Isa::kAvx2, "avx2", runs_avx2},
+    {Isa::kNeon, "neon", runs_neon},
+};
+
+constexpr bool is_in_order() {
+  for (size_t i = 0; i < std::size(kEntries); ++i) {
+    if (kEntries[i].isa != kAllIsas[i] || static_cast<size_t>(kAllIsas[i]) != i) return false;
+  }
+  return std::size(kEntries) == std::size(kAllIsas);
+}
+static_assert(is_in_order());
+
+const Entry& entry(Isa isa) { return kEntries[static_cast<size_t>(isa)]; }
 
 }  // namespace
 
-const char* isa_name(Isa isa) {
-  switch (isa) {
-    case Isa::kScalar:
-      return "scalar";
-    case Isa::kAvx2:
-      return "avx2";
-    case Isa::kNeon:
-      return "neon";
-  }
-  return "unknown";
-}
+const char* isa_name(Isa isa) { return entry(isa).name; }
 
-bool is_isa_supported(Isa isa) {
-  switch (isa) {
-    case Isa::kScalar:
-      return true;
-    case Isa::kAvx2:
-      return has_avx2();
-    case Isa::kNeon:
-      return has_neon();
-  }
-  return false;
-}
+bool is_isa_supported(Isa isa) { return entry(isa).is_supported(); }
 
 std::vector<Isa> supported_isas() {
   std::vector<Isa> supported;

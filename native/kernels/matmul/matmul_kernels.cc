@@ -7,7 +7,7 @@ MatmulFn matmul_kernel(Isa isa) {
   if (isa == Isa::kAvx2) return matmul_avx2;
 #endif
 #if defined(__aarch64__)
-  if (isa == Isa::kNeon) return matmul_neon;
+  if (isa == Isa::kNeon) return neon::matmul;
 #endif
   (void)isa;
   return matmul_ref;

@@ -16,8 +16,10 @@ void matmul_avx2(const PackedMatrix& w, const Acts& acts, int32_t row0, int32_t 
                  float* out, int64_t out_stride);
 #endif
 #if defined(__aarch64__)
-void matmul_neon(const PackedMatrix& w, const Acts& acts, int32_t row0, int32_t row1, int32_t t0, int32_t t1,
-                 float* out, int64_t out_stride);
+namespace neon {
+void matmul(const PackedMatrix& w, const Acts& acts, int32_t row0, int32_t row1, int32_t t0, int32_t t1,
+            float* out, int64_t out_stride);
+}  // namespace neon
 #endif
 
 }  // namespace plait

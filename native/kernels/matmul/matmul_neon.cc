@@ -63,8 +63,7 @@ void multiply_tile(const std::byte* groups, int32_t num_groups, int32_t cols, co
 
 PLAIT_DOTPROD_END
 
-namespace plait {
-namespace neon {
+namespace plait::neon {
 namespace {
 
 using TileFn = void (*)(const std::byte* groups, int32_t num_groups, int32_t cols, const ActTile& tile,
@@ -89,14 +88,13 @@ static_assert(!is_float_kind(static_cast<PackedKind>(kNumQuantised - 1)));
 constexpr size_t kPanelBytes = size_t{256} << 10;
 
 }  // namespace
-}  // namespace neon
 
-void matmul_neon(const PackedMatrix& w, const Acts& acts, int32_t row0, int32_t row1, int32_t t0, int32_t t1,
-                 float* out, int64_t out_stride) {
-  if (is_float_kind(w.kind)) return neon::matmul_float(w, acts, row0, row1, t0, t1, out, out_stride);
-  const neon::TileFns& fns = neon::kTable[static_cast<size_t>(w.kind)];
+void matmul(const PackedMatrix& w, const Acts& acts, int32_t row0, int32_t row1, int32_t t0, int32_t t1,
+            float* out, int64_t out_stride) {
+  if (is_float_kind(w.kind)) return matmul_float(w, acts, row0, row1, t0, t1, out, out_stride);
+  const TileFns& fns = kTable[static_cast<size_t>(w.kind)];
   const size_t step = group_bytes(w.kind, w.cols);
-  const auto panel = static_cast<int32_t>(neon::kPanelBytes / step < 4 ? 4 : neon::kPanelBytes / step);
+  const auto panel = static_cast<int32_t>(kPanelBytes / step < 4 ? 4 : kPanelBytes / step);
   const int32_t group1 = row1 / kRowGroup;
   for (int32_t group = row0 / kRowGroup; group < group1; group += panel) {
     const int32_t num_groups = group1 - group < panel ? group1 - group : panel;
@@ -109,6 +107,6 @@ void matmul_neon(const PackedMatrix& w, const Acts& acts, int32_t row0, int32_t 
   }
 }
 
-}  // namespace plait
+}  // namespace plait::neon
 
 #endif

@@ -1,6 +1,5 @@
 // The table that is asked for is the one that runs.
-#include "kernels/kernel_table.h"
-
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "base/test.h"
+#include "kernels/kernel_table.h"
 
 namespace plait {
 namespace {
@@ -50,7 +50,7 @@ TEST(the_forced_isa_brings_its_own_product) {
     CHECK(table.matmul == matmul_kernel(isa));
     if (isa == Isa::kScalar) CHECK(table.matmul == matmul_ref);
 #if defined(__aarch64__)
-    if (isa == Isa::kNeon) CHECK(table.matmul == matmul_neon);
+    if (isa == Isa::kNeon) CHECK(table.matmul == neon::matmul);
 #endif
   }
   setenv("PLAIT_FORCE_ISA", kept.c_str(), 1);
@@ -63,11 +63,13 @@ TEST(the_forced_isa_brings_its_own_product) {
 TEST(neon_product_needs_what_detection_asks_for) {
   const pid_t child = fork();
   if (child == 0) {
+    const rlimit no_core{0, 0};
+    setrlimit(RLIMIT_CORE, &no_core);
     alignas(64) std::byte packed[(2 * kRowGroup + kRowGroup * kBlock)] = {};
     alignas(64) std::byte q8[acts_q8_bytes(1, kBlock)] = {};
     float out[kRowGroup];
     const PackedMatrix w{packed, sizeof packed, kRowGroup, kBlock, PackedKind::kS8};
-    matmul_neon(w, Acts{q8, nullptr, 1, kBlock}, 0, kRowGroup, 0, 1, out, kRowGroup);
+    neon::matmul(w, Acts{q8, nullptr, 1, kBlock}, 0, kRowGroup, 0, 1, out, kRowGroup);
     _exit(out[0] == 0.0F ? 0 : 1);
   }
   int status = -1;
