@@ -1,7 +1,7 @@
 # make build   .venv with everything in it, ready to use: .venv/bin/plait
 # make serve   build, then serve the default model on 127.0.0.1:8000 (ARGS="..." passes arguments on)
 # make test    lint, native tests, Python tests
-# others: lint format native-test tsan asan fuzz bench soak docs clean
+# others: lint format native-test neon-test tsan asan fuzz bench soak docs clean
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -23,7 +23,7 @@ export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 NATIVE_FILES := $(shell find native -name '*.h' -o -name '*.cc')
 NINJA := $(CURDIR)/$(BIN)/ninja
 
-.PHONY: build serve test lint format native-test tsan asan fuzz bench soak docs clean check-tools
+.PHONY: build serve test lint format native-test neon-test tsan asan fuzz bench soak docs clean check-tools
 
 build: $(STAMPS)/editable
 	@tools/build_extension.sh $(BIN)
@@ -87,6 +87,17 @@ native-test: build
 asan tsan: $(STAMPS)/packages
 	@mkdir -p build; $(call native_build,$@)
 	@UBSAN_OPTIONS=print_stacktrace=1 $(BIN)/ctest --test-dir build/$@ --output-on-failure --no-tests=error --timeout 600
+
+# The native tests for aarch64, run by emulation: on a CPU with everything, then on one without dot products, where
+# nothing outside the NEON kernels may stumble.
+neon-test: $(STAMPS)/packages
+	@for tool in aarch64-linux-gnu-g++ qemu-aarch64; do \
+	  if ! command -v $$tool > /dev/null; then echo "neon-test: skipped, $$tool is not installed"; exit 0; fi; \
+	done; \
+	mkdir -p build; $(call native_build,aarch64); \
+	ctest="$(BIN)/ctest --test-dir build/aarch64 --output-on-failure --no-tests=error --timeout 300 -j $(JOBS)"; \
+	PLAIT_EXPECT_ISA=neon $$ctest; \
+	QEMU_CPU=cortex-a53 PLAIT_EXPECT_ISA=scalar $$ctest
 
 fuzz: $(STAMPS)/packages
 	@if ! command -v clang++ > /dev/null; then echo "fuzz: skipped, clang++ is not installed"; exit 0; fi; \

@@ -2,6 +2,9 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
 #endif
 
 #include <cstdlib>
@@ -42,6 +45,21 @@ constexpr auto runs_avx512vnni = runs_nowhere;
 
 #endif
 
+#if defined(__aarch64__)
+bool runs_neon() { return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0; }
+#else
+bool runs_neon() { return false; }
+#endif
+
+constexpr const char* kNothingWide =
+#if defined(__x86_64__)
+    "no AVX2, FMA and F16C on this CPU: slow scalar kernels";
+#elif defined(__aarch64__)
+    "no dot product instructions on this CPU: slow scalar kernels";
+#else
+    "no wide kernels for this architecture: slow scalar kernels";
+#endif
+
 struct Entry {
   Isa isa;
   const char* name;
@@ -50,10 +68,9 @@ struct Entry {
 
 // As in kAllIsas.
 constexpr Entry kEntries[] = {
-    {Isa::kScalar, "scalar", runs_everywhere},
-    {Isa::kAvx2, "avx2", runs_avx2},
-    {Isa::kAvx512, "avx512", runs_avx512},
-    {Isa::kAvx512Vnni, "avx512vnni", runs_avx512vnni},
+    {Isa::kScalar, "scalar", runs_everywhere}, {Isa::kAvx2, "avx2", runs_avx2},
+    {Isa::kAvx512, "avx512", runs_avx512},     {Isa::kAvx512Vnni, "avx512vnni", runs_avx512vnni},
+    {Isa::kNeon, "neon", runs_neon},
 };
 
 constexpr bool is_in_order() {
@@ -96,7 +113,7 @@ IsaChoice choose_isa() {
     throw Error(ErrorCode::kUnsupported, prefix + ": unknown; use one of " + names + "or unset it");
   }
   const Isa widest = supported_isas().back();
-  if (widest == Isa::kScalar) return {widest, "no AVX2, FMA and F16C on this CPU: slow scalar kernels"};
+  if (widest == Isa::kScalar) return {widest, kNothingWide};
   return {widest, "widest that this CPU supports"};
 }
 

@@ -1,4 +1,4 @@
-// Which instruction set the kernels use. Knows: CPUID and PLAIT_FORCE_ISA. Must not know: kernels.
+// Which instruction set the kernels use. Knows: CPUID, HWCAP and PLAIT_FORCE_ISA. Must not know: kernels.
 #pragma once
 
 #include <string>
@@ -11,11 +11,12 @@ enum class Isa {
   kAvx2,        // with FMA and F16C
   kAvx512,      // AVX-512 F, BW, VL and DQ, and what kAvx2 has
   kAvx512Vnni,  // AVX-512 VNNI as well
+  kNeon,        // aarch64 with the dot product instructions
 };
 
 // Every one that plait knows, in the order of the enumeration: of those that one CPU runs, the widest is
 // last.
-inline constexpr Isa kAllIsas[] = {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Vnni};
+inline constexpr Isa kAllIsas[] = {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Vnni, Isa::kNeon};
 
 const char* isa_name(Isa isa);
 
@@ -36,7 +37,8 @@ struct IsaChoice {
 };
 
 // The widest supported ISA, or the one named by the environment variable PLAIT_FORCE_ISA ("scalar", "avx2",
-// "avx512", "avx512vnni"). Throws Error(kUnsupported) when the named one is unknown or cannot run here.
+// "avx512", "avx512vnni", "neon"). Throws Error(kUnsupported) when the named one is unknown or cannot run
+// here.
 IsaChoice choose_isa();
 
 }  // namespace plait

@@ -14,9 +14,18 @@ void gated_act(const float* gate, const float* up, int32_t num, Activation act, 
 }  // namespace avx2
 #endif
 
+#if PLAIT_HAS_NEON
+namespace neon {
+void gated_act(const float* gate, const float* up, int32_t num, Activation act, float* y);
+}  // namespace neon
+#endif
+
 GatedActFn gated_act_kernel(Isa isa) {
 #if PLAIT_HAS_AVX2
   if (is_avx2_or_wider(isa)) return avx2::gated_act;
+#endif
+#if PLAIT_HAS_NEON
+  if (isa == Isa::kNeon) return neon::gated_act;
 #endif
   (void)isa;
   return scalar::gated_act;

@@ -71,9 +71,23 @@ void attention_merge(const float* partials, int32_t num_partials, int32_t group,
 }  // namespace avx2
 #endif
 
+#if PLAIT_HAS_NEON
+namespace neon {
+void kv_write(const KvLayout& layout, std::byte* block, int32_t layer, int32_t head, int32_t slot_in_block,
+              const float* k, const float* v);
+void attention(const AttentionArgs& args);
+void attention_partial(const AttentionArgs& args, int32_t partition, float* partial);
+void attention_merge(const float* partials, int32_t num_partials, int32_t group, int32_t head_dim,
+                     float* out);
+}  // namespace neon
+#endif
+
 KvWriteFn kv_write_kernel(Isa isa) {
 #if PLAIT_HAS_AVX2
   if (is_avx2_or_wider(isa)) return avx2::kv_write;
+#endif
+#if PLAIT_HAS_NEON
+  if (isa == Isa::kNeon) return neon::kv_write;
 #endif
   (void)isa;
   return scalar::kv_write;
@@ -83,6 +97,9 @@ AttentionFn attention_kernel(Isa isa) {
 #if PLAIT_HAS_AVX2
   if (is_avx2_or_wider(isa)) return avx2::attention;
 #endif
+#if PLAIT_HAS_NEON
+  if (isa == Isa::kNeon) return neon::attention;
+#endif
   (void)isa;
   return scalar::attention;
 }
@@ -91,6 +108,9 @@ AttentionPartialFn attention_partial_kernel(Isa isa) {
 #if PLAIT_HAS_AVX2
   if (is_avx2_or_wider(isa)) return avx2::attention_partial;
 #endif
+#if PLAIT_HAS_NEON
+  if (isa == Isa::kNeon) return neon::attention_partial;
+#endif
   (void)isa;
   return scalar::attention_partial;
 }
@@ -98,6 +118,9 @@ AttentionPartialFn attention_partial_kernel(Isa isa) {
 AttentionMergeFn attention_merge_kernel(Isa isa) {
 #if PLAIT_HAS_AVX2
   if (is_avx2_or_wider(isa)) return avx2::attention_merge;
+#endif
+#if PLAIT_HAS_NEON
+  if (isa == Isa::kNeon) return neon::attention_merge;
 #endif
   (void)isa;
   return scalar::attention_merge;

@@ -1,5 +1,5 @@
 // Eight float32 lanes, for kernels with one body for all ISAs. Included once per translation unit, inside the
-// target region, with PLAIT_LANES set to the namespace: scalar or avx2.
+// target region, with PLAIT_LANES set to the namespace: scalar, avx2 or neon.
 //
 // INVARIANT: every operation gives the same bits in every ISA: they are the IEEE ones, fused only where the
 // name says so, and reductions over lanes are a fixed tree.
@@ -52,6 +52,68 @@ inline float max_lanes(F8 a) {
   __m128 b = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
   b = _mm_max_ps(b, _mm_movehl_ps(b, b));
   return _mm_cvtss_f32(_mm_max_ss(b, _mm_movehdup_ps(b)));
+}
+
+}  // namespace plait::PLAIT_LANES
+
+#elif defined(PLAIT_LANES_NEON)
+
+namespace plait::PLAIT_LANES {
+
+struct F8 {
+  float32x4_t lo;
+  float32x4_t hi;
+};
+
+inline float32x4_t larger(float32x4_t a, float32x4_t b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
+inline float32x2_t larger(float32x2_t a, float32x2_t b) { return vbsl_f32(vcgt_f32(a, b), a, b); }
+
+inline F8 load(const float* p) { return {vld1q_f32(p), vld1q_f32(p + 4)}; }
+inline void store(float* p, F8 a) {
+  vst1q_f32(p, a.lo);
+  vst1q_f32(p + 4, a.hi);
+}
+inline F8 set1(float a) { return {vdupq_n_f32(a), vdupq_n_f32(a)}; }
+inline F8 load(const uint16_t* half) {
+  const float16x8_t a = vreinterpretq_f16_u16(vld1q_u16(half));
+  return {vcvt_f32_f16(vget_low_f16(a)), vcvt_high_f32_f16(a)};
+}
+inline void store(uint16_t* half, F8 a) {  // rounds as FPCR says: to nearest even, as nobody changes it
+  vst1q_u16(half, vreinterpretq_u16_f16(vcvt_high_f16_f32(vcvt_f16_f32(a.lo), a.hi)));
+}
+inline F8 add(F8 a, F8 b) { return {vaddq_f32(a.lo, b.lo), vaddq_f32(a.hi, b.hi)}; }
+inline F8 sub(F8 a, F8 b) { return {vsubq_f32(a.lo, b.lo), vsubq_f32(a.hi, b.hi)}; }
+inline F8 mul(F8 a, F8 b) { return {vmulq_f32(a.lo, b.lo), vmulq_f32(a.hi, b.hi)}; }
+inline F8 div(F8 a, F8 b) { return {vdivq_f32(a.lo, b.lo), vdivq_f32(a.hi, b.hi)}; }
+inline F8 fma(F8 a, F8 b, F8 c) { return {vfmaq_f32(c.lo, a.lo, b.lo), vfmaq_f32(c.hi, a.hi, b.hi)}; }
+// Not vmaxq_f32, which returns NaN when either is.
+inline F8 max(F8 a, F8 b) { return {larger(a.lo, b.lo), larger(a.hi, b.hi)}; }
+inline F8 if_less(F8 a, F8 b, F8 yes, F8 no) {
+  return {vbslq_f32(vcltq_f32(a.lo, b.lo), yes.lo, no.lo), vbslq_f32(vcltq_f32(a.hi, b.hi), yes.hi, no.hi)};
+}
+inline F8 abs(F8 a) { return {vabsq_f32(a.lo), vabsq_f32(a.hi)}; }
+inline F8 copy_sign(F8 magnitude, F8 sign) {
+  const uint32x4_t mask = vdupq_n_u32(0x80000000U);
+  return {vbslq_f32(mask, sign.lo, magnitude.lo), vbslq_f32(mask, sign.hi, magnitude.hi)};
+}
+inline float32x4_t exp2_of_low_bits(float32x4_t a) {
+  const int32x4_t bits = vshlq_n_s32(vreinterpretq_s32_f32(a), 23);
+  return vreinterpretq_f32_s32(vaddq_s32(bits, vdupq_n_s32(0x3F800000)));
+}
+inline F8 exp2_of_low_bits(F8 a) { return {exp2_of_low_bits(a.lo), exp2_of_low_bits(a.hi)}; }
+inline F8 lane_indices() {
+  constexpr float kIndices[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+  return load(kIndices);
+}
+inline float sum_lanes(F8 a) {
+  const float32x4_t b = vaddq_f32(a.lo, a.hi);
+  const float32x2_t c = vadd_f32(vget_low_f32(b), vget_high_f32(b));
+  return vget_lane_f32(c, 0) + vget_lane_f32(c, 1);
+}
+inline float max_lanes(F8 a) {
+  const float32x4_t b = larger(a.lo, a.hi);
+  const float32x2_t c = larger(vget_low_f32(b), vget_high_f32(b));
+  return vget_lane_f32(c, 0) > vget_lane_f32(c, 1) ? vget_lane_f32(c, 0) : vget_lane_f32(c, 1);
 }
 
 }  // namespace plait::PLAIT_LANES

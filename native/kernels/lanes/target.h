@@ -18,3 +18,21 @@
 #else
 #define PLAIT_HAS_AVX2 0
 #endif
+
+// Every aarch64 CPU has NEON, fused multiply-add and the f16 conversions: a region is needed for the dot
+// product instructions only. (GCC's vdotq_s32 wants the whole of armv8.2-a in its caller.)
+#if defined(__aarch64__)
+#include <arm_neon.h>
+
+#define PLAIT_HAS_NEON 1
+#if defined(__clang__)
+#define PLAIT_DOTPROD_BEGIN \
+  _Pragma("clang attribute push(__attribute__((target(\"dotprod\"))), apply_to = function)")
+#define PLAIT_DOTPROD_END _Pragma("clang attribute pop")
+#else
+#define PLAIT_DOTPROD_BEGIN _Pragma("GCC push_options") _Pragma("GCC target(\"arch=armv8.2-a+dotprod\")")
+#define PLAIT_DOTPROD_END _Pragma("GCC pop_options")
+#endif
+#else
+#define PLAIT_HAS_NEON 0
+#endif

@@ -12,6 +12,10 @@ MatmulFn matmul_kernel(Isa isa) {
     case Isa::kAvx512Vnni:
       return avx512vnni::matmul;
 #endif
+#if defined(__aarch64__)
+    case Isa::kNeon:
+      return neon::matmul;
+#endif
     default:
       return matmul_ref;
   }

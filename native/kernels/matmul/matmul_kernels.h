@@ -26,5 +26,11 @@ void matmul(const PackedMatrix& w, const Acts& acts, int32_t row0, int32_t row1,
             float* out, int64_t out_stride);
 }  // namespace avx512vnni
 #endif
+#if defined(__aarch64__)
+namespace neon {
+void matmul(const PackedMatrix& w, const Acts& acts, int32_t row0, int32_t row1, int32_t t0, int32_t t1,
+            float* out, int64_t out_stride);
+}  // namespace neon
+#endif
 
 }  // namespace plait

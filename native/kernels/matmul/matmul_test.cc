@@ -84,7 +84,7 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
 
 std::vector<Isa> wide_isas() {
   std::vector<Isa> isas = supported_isas();
-  isas.erase(isas.begin());
+  isas.erase(isas.begin());  // kScalar
   return isas;
 }
 

@@ -16,9 +16,19 @@ void add(float* x, const float* delta, int32_t num);
 }  // namespace avx2
 #endif
 
+#if PLAIT_HAS_NEON
+namespace neon {
+void rms_norm(const float* x, const float* weight, float eps, int32_t num, float* y);
+void add(float* x, const float* delta, int32_t num);
+}  // namespace neon
+#endif
+
 RmsNormFn rms_norm_kernel(Isa isa) {
 #if PLAIT_HAS_AVX2
   if (is_avx2_or_wider(isa)) return avx2::rms_norm;
+#endif
+#if PLAIT_HAS_NEON
+  if (isa == Isa::kNeon) return neon::rms_norm;
 #endif
   (void)isa;
   return scalar::rms_norm;
@@ -27,6 +37,9 @@ RmsNormFn rms_norm_kernel(Isa isa) {
 AddFn add_kernel(Isa isa) {
 #if PLAIT_HAS_AVX2
   if (is_avx2_or_wider(isa)) return avx2::add;
+#endif
+#if PLAIT_HAS_NEON
+  if (isa == Isa::kNeon) return neon::add;
 #endif
   (void)isa;
   return scalar::add;

@@ -21,7 +21,7 @@ std::vector<float> random_row(std::mt19937& rng, int32_t num, float scale) {
 TEST(rms_norm_matches_double_and_every_isa) {
   std::mt19937 rng(1);
   for (const int32_t num : {16, 32, 48, 64, 256, 576, 640, 2048, 4112}) {
-    for (const float scale : {1e-3F, 1.0F, 1e4F}) {
+    for (const float scale : {1e-3F, 0.01F, 0.1F, 0.5F, 1.0F, 3.0F, 10.0F, 100.0F, 1e4F}) {
       const std::vector<float> x = random_row(rng, num, scale);
       const std::vector<float> weight = random_row(rng, num, 1.0F);
       std::vector<float> y(x.size());

@@ -7,6 +7,8 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 #define PLAIT_AVX2 __attribute__((target("avx2,fma,f16c")))
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 namespace plait {
@@ -139,6 +141,43 @@ PLAIT_AVX2 void quantize_avx2(const float* x, int32_t t, int32_t col0, int32_t c
   }
 }
 
+#elif defined(__aarch64__)
+
+inline uint32x4_t abs_bits(float32x4_t x) { return vreinterpretq_u32_f32(vabsq_f32(x)); }
+
+// The conversion rounds half to even, as nearbyint does.
+inline int16x8_t scaled_8(float32x4_t x0, float32x4_t x1, float factor) {
+  const int32x4_t q0 = vcvtnq_s32_f32(vmulq_n_f32(x0, factor));
+  const int32x4_t q1 = vcvtnq_s32_f32(vmulq_n_f32(x1, factor));
+  return vmovn_high_s32(vmovn_s32(q0), q1);
+}
+
+void quantize_neon(const float* x, int32_t t, int32_t col0, int32_t col1, const Acts& acts) {
+  if (acts.f32 != nullptr) copy_f32(x, t, col0, col1, acts);
+  if (acts.q8 == nullptr) return;
+  for (int32_t col = col0; col < col1; col += kBlock, x += kBlock) {
+    const Slot slot = slot_of(acts, t, col / kBlock);
+    float32x4_t v[8];
+    for (int i = 0; i < 8; ++i) v[i] = vld1q_f32(x + 4 * i);
+    uint32x4_t m = abs_bits(v[0]);
+    for (int i = 1; i < 8; ++i) m = vmaxq_u32(m, abs_bits(v[i]));
+    const float scale = block_scale(vmaxvq_u32(m));
+    if (!(scale > 0.0F)) {
+      write_empty(slot, scale);
+      continue;
+    }
+    const float inverse = 1.0F / scale;
+    const int8x16_t q0 =
+        vmovn_high_s16(vmovn_s16(scaled_8(v[0], v[1], inverse)), scaled_8(v[2], v[3], inverse));
+    const int8x16_t q1 =
+        vmovn_high_s16(vmovn_s16(scaled_8(v[4], v[5], inverse)), scaled_8(v[6], v[7], inverse));
+    auto* q = reinterpret_cast<int8_t*>(slot.q);
+    vst1q_s8(q, q0);
+    vst1q_s8(q + 16, q1);
+    write_meta(slot, scale, vaddlvq_s8(q0), vaddlvq_s8(q1));
+  }
+}
+
 #endif
 
 }  // namespace
@@ -146,6 +185,8 @@ PLAIT_AVX2 void quantize_avx2(const float* x, int32_t t, int32_t col0, int32_t c
 QuantizeFn quantize_kernel(Isa isa) {
 #if defined(__x86_64__)
   if (is_avx2_or_wider(isa)) return quantize_avx2;
+#elif defined(__aarch64__)
+  if (isa == Isa::kNeon) return quantize_neon;
 #endif
   (void)isa;
   return quantize_scalar;

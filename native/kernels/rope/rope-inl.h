@@ -40,6 +40,16 @@ inline void rope_interleaved(float* x, int32_t half, const float* cos, const flo
     const __m256 swapped = _mm256_permute_ps(pairs, 0xB1);
     _mm256_storeu_ps(x + 2 * i, _mm256_fmaddsub_ps(pairs, c, _mm256_mul_ps(swapped, s)));
   }
+#elif defined(PLAIT_LANES_NEON)
+  for (; i + 4 <= half; i += 4) {
+    const float32x4_t c = vld1q_f32(cos + i);
+    const float32x4_t s = vld1q_f32(sin + i);
+    const float32x4x2_t pairs = vld2q_f32(x + 2 * i);
+    float32x4x2_t turned;
+    turned.val[0] = vfmaq_f32(vnegq_f32(vmulq_f32(pairs.val[1], s)), pairs.val[0], c);
+    turned.val[1] = vfmaq_f32(vmulq_f32(pairs.val[0], s), pairs.val[1], c);
+    vst2q_f32(x + 2 * i, turned);
+  }
 #endif
   for (; i < half; ++i) rotate_pair(x[2 * i], x[2 * i + 1], cos[i], sin[i]);
 }

@@ -14,9 +14,18 @@ void rope(float* x, int32_t rot_dim, const float* cos, const float* sin, RopeSty
 }  // namespace avx2
 #endif
 
+#if PLAIT_HAS_NEON
+namespace neon {
+void rope(float* x, int32_t rot_dim, const float* cos, const float* sin, RopeStyle style);
+}  // namespace neon
+#endif
+
 RopeFn rope_kernel(Isa isa) {
 #if PLAIT_HAS_AVX2
   if (is_avx2_or_wider(isa)) return avx2::rope;
+#endif
+#if PLAIT_HAS_NEON
+  if (isa == Isa::kNeon) return neon::rope;
 #endif
   (void)isa;
   return scalar::rope;
