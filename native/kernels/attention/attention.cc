@@ -7,7 +7,7 @@ namespace plait {
 
 namespace {
 
-constexpr size_t kRowArrays = 5;  // max, sum, decay, total_max, total_sum
+constexpr size_t kRowArrays = 7;  // max, sum, decay, total_max, total_sum, q_scale, weight_scale
 
 // Rounded up so that every array starts on a cache line.
 size_t padded_rows(int32_t group, int32_t num_queries) {
@@ -19,7 +19,8 @@ size_t padded_rows(int32_t group, int32_t num_queries) {
 size_t attention_scratch_bytes(const KvLayout& layout, int32_t group, int32_t num_queries) {
   const auto head_dim = static_cast<size_t>(layout.head_dim);
   const size_t rows = padded_rows(group, num_queries);
-  return sizeof(float) * (rows * (3 * head_dim + kChunk + kRowArrays) + 2 * kChunk * head_dim);
+  const size_t floats = rows * (3 * head_dim + kChunk + kRowArrays) + 2 * kChunk * head_dim;
+  return sizeof(float) * floats + sizeof(int16_t) * rows * (head_dim + kChunk);
 }
 
 Work carve_work(const AttentionArgs& args) {
@@ -38,11 +39,15 @@ Work carve_work(const AttentionArgs& args) {
   w.weights = take(rows * kChunk);
   w.k32 = take(kChunk * head_dim);
   w.v32 = take(kChunk * head_dim);
+  w.q_scale = take(rows);
+  w.weight_scale = take(rows);
   w.max = take(rows);
   w.sum = take(rows);
   w.decay = take(rows);
   w.total_max = take(rows);
   w.total_sum = take(rows);
+  w.q16 = reinterpret_cast<int16_t*>(next);
+  w.weights16 = w.q16 + rows * head_dim;
   w.head_dim = args.layout->head_dim;
   w.group = args.group;
   w.num_rows = args.group * args.num_queries;
