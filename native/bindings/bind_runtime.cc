@@ -33,6 +33,12 @@ Isa isa_of(const std::string& name) {
               "instruction set " + name + " is unknown or not supported by this CPU");
 }
 
+KvDtype kv_dtype_of(const std::string& name) {
+  if (name == "f16") return KvDtype::kF16;
+  if (name == "q8") return KvDtype::kQ8;
+  throw Error(ErrorCode::kInvalidArgument, "no KV cache dtype " + name + "; use f16 or q8");
+}
+
 const TensorInfo& tensor_of(const GgufFile& file, const std::string& name) {
   const TensorInfo* tensor = file.find_tensor(name);
   if (tensor == nullptr) throw Error(ErrorCode::kInvalidFile, "the file has no tensor " + name);

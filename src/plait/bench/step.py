@@ -19,6 +19,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from plait.bench.machine import describe_machine, load_average
 from plait.client import EngineClient
@@ -56,6 +57,7 @@ class StepSettings:
     """Timed runs of each measurement, after one that does not count; the median is reported."""
     num_compute_threads: int | None = None
     """None: the core budget."""
+    kv_cache_dtype: Literal["f16", "q8"] = "f16"
 
     def check(self) -> None:
         """Raises ConfigError when a size makes no sense."""
@@ -130,6 +132,7 @@ def run_step_bench(model_path: Path, settings: StepSettings) -> StepReport:
         max_batch_size=max(settings.batches),
         max_batch_tokens=settings.max_batch_tokens,
         num_compute_threads=settings.num_compute_threads,
+        kv_cache_dtype=settings.kv_cache_dtype,
         max_queued_requests=max(settings.batches),
         max_queued_tokens=max(*settings.prompts, max(settings.batches) * max(settings.contexts)),
         enable_prefix_cache=False,

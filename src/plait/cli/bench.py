@@ -32,6 +32,7 @@ def bench_step(
     num_compute_threads: Annotated[
         int | None, typer.Option("--threads", "--num-compute-threads", help="Default: the core budget.")
     ] = None,
+    kv_cache_dtype: Annotated[KvCacheDtype, typer.Option(help="How the KV cache is stored.")] = KvCacheDtype.F16,
     json_path: Annotated[
         str | None, typer.Option("--json", help="Write the result there; - prints it as the last line.")
     ] = None,
@@ -48,6 +49,7 @@ def bench_step(
         decode_tokens=decode_tokens,
         repeats=repeats,
         num_compute_threads=num_compute_threads,
+        kv_cache_dtype=kv_cache_dtype.value,
     )
     settings.check()
     with PullBar() as bar:

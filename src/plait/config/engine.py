@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field, model_validator
 
 from plait.config.values import Bytes, Section
@@ -19,6 +21,11 @@ class EngineConfig(Section):
         default=None,
         ge=1,
         description="Size of the KV cache of all requests, e.g. 2GiB. Default: from the memory budget.",
+    )
+    kv_cache_dtype: Literal["f16", "q8"] = Field(
+        default="f16",
+        description="How the KV cache stores keys and values: f16, or q8 (8 bits and a scale), which takes half the "
+        "memory, so that the same pool holds twice the tokens, and is faster with long contexts.",
     )
     block_tokens: int = Field(default=16, ge=1, le=1024, description="Tokens in one block of the KV cache.")
     max_batch_size: int = Field(

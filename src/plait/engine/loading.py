@@ -14,7 +14,7 @@ from plait.errors import ConfigError, ModelFileError
 from plait.models import build_graph
 from plait.models.hyperparameters import Hyperparameters
 from plait.plan import Graph, fuse
-from plait.plan.lower import lower
+from plait.plan.lower import kv_layout, lower
 from plait.weights.hyperparameters import open_model
 from plait.weights.loader import load_vectors, load_weights
 
@@ -50,7 +50,9 @@ class LoadedModel:
         )
 
 
-def load_model(path: Path, *, num_threads: int, block_tokens: int = 16) -> LoadedModel:
+def load_model(
+    path: Path, *, num_threads: int, block_tokens: int = 16, kv_cache_dtype: str = "f16"
+) -> LoadedModel:
     """Reads, checks and packs a model with ``num_threads`` threads.
 
     Raises:
@@ -70,9 +72,9 @@ def load_model(path: Path, *, num_threads: int, block_tokens: int = 16) -> Loade
     loaded = load_weights(file, matrices, norms, num_threads=num_threads)
     packed = time.monotonic()
     fuse(graph)
-    shape = hp.shape
+    layout = kv_layout(graph, block_tokens, kv_cache_dtype)
     try:
-        plan = lower(graph, loaded, block_tokens)
+        plan = lower(graph, loaded, layout)
     except _native.NativeError as error:
         raise ModelFileError(f"{path}: {error.args[1]}") from None
     planned = time.monotonic()
@@ -82,7 +84,7 @@ def load_model(path: Path, *, num_threads: int, block_tokens: int = 16) -> Loade
         metadata=file.metadata,
         plan=plan,
         weights=loaded.native,
-        kv_layout=_native.KvLayout(shape.num_layers, shape.num_kv_heads, shape.head_dim, block_tokens),
+        kv_layout=layout,
         isa=isa,
         isa_reason=isa_reason,
         phases_s={"read": read - begin, "pack": packed - read, "plan": planned - packed},

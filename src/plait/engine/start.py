@@ -39,7 +39,12 @@ def start_native_engine(
         check_file_fits(ledger, model_path.stat().st_size)
     except OSError as error:
         raise ModelFileError(f"{model_path}: {error.strerror}") from None
-    model = load_model(model_path, num_threads=num_threads, block_tokens=config.block_tokens)
+    model = load_model(
+        model_path,
+        num_threads=num_threads,
+        block_tokens=config.block_tokens,
+        kv_cache_dtype=config.kv_cache_dtype,
+    )
     memory = plan_memory(ledger, _sizes_of(model, config), config)
     if eos_token_ids is None:
         eos_token_ids = tuple(Tokenizer.from_metadata(model.metadata).eos_token_ids)
