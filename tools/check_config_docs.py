@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args, get_origin
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/reference/configuration.md"
@@ -42,6 +42,9 @@ server:
 """
 
 
+_BOUNDS = {"ge": "from", "gt": "above", "le": "to", "lt": "below"}
+
+
 def render() -> str:
     """The page."""
     from plait.config.load import FALLBACKS, OTHER_VARIABLES, all_fields
@@ -70,18 +73,45 @@ def _table(fields: list[Any]) -> str:
         default = "" if info.default is None else f"`{info.default}`"
         flag = "" if field.section is None else f"`{field.flag}`, "
         rows.append(
-            f"| `{field.name}` | {flag}`{field.variable}` | {_type_name(field.name, info.annotation)} "
+            f"| `{field.name}` | {flag}`{field.variable}` | {_type_name(field.name, info)} "
             f"| {default} | {info.description} |"
         )
     return "\n".join(rows) + "\n"
 
 
-def _type_name(name: str, annotation: Any) -> str:
-    if name.endswith("_bytes"):
-        return "bytes"
+def _type_name(name: str, info: Any) -> str:
+    """The kind of value and its limits."""
+    from plait.config.values import Choices
+
+    annotation = info.annotation
+    if get_origin(annotation) is Literal:
+        return f"text: one of {', '.join(get_args(annotation))}"
     while not isinstance(annotation, type):
         annotation = next(argument for argument in get_args(annotation) if argument is not type(None))
-    return {int: "integer", float: "number", bool: "boolean", str: "text"}[annotation]
+    is_bytes = name.endswith("_bytes")
+    kind = (
+        "bytes" if is_bytes else {int: "integer", float: "number", bool: "boolean", str: "text"}[annotation]
+    )
+    for mark in info.metadata:
+        if isinstance(mark, Choices):
+            return f"{kind}: one of {', '.join(str(value) for value in mark.values)}"
+    if annotation not in (int, float):
+        return kind
+    bounds = {bound: getattr(m, bound) for m in info.metadata for bound in _BOUNDS if hasattr(m, bound)}
+    words = [f"{_BOUNDS[bound]} {_number(value, is_bytes)}" for bound, value in sorted(bounds.items())]
+    return f"{kind}, {' '.join(words)}"
+
+
+def _number(value: float, is_bytes: bool) -> str:
+    from plait.config import format_bytes
+
+    return (
+        format_bytes(value).replace(".0 ", " ")
+        if is_bytes
+        else f"{value:.15g}"
+        if value < 2**53
+        else str(value)
+    )
 
 
 def main() -> int:

@@ -195,6 +195,26 @@ def test_a_stopped_request_is_ended_in_the_engine(fake: Served) -> None:
     assert fake.client.num_running == 0
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"user": "me", "safety_identifier": "me", "metadata": {"a": "b"}, "store": True},
+        {"service_tier": "auto", "prompt_cache_key": "a", "prompt_cache_retention": "24h"},
+        {"reasoning_effort": "low", "verbosity": "high"},
+        {"prediction": {"type": "content", "content": "The quick"}},
+        {"modalities": ["text"], "response_format": {"type": "text"}},
+        {"modalities": None, "audio": None, "web_search_options": None, "functions": None},
+        {"tools": [], "tool_choice": "auto", "parallel_tool_calls": False},
+        {"functions": [], "function_call": "none"},
+    ],
+)
+def test_fields_that_change_nothing_here_are_taken(fake: Served, fields: dict[str, Any]) -> None:
+    reply = fake.openai.chat.completions.create(
+        model="fake", messages=[{"role": "user", "content": "hello"}], max_tokens=4, extra_body=fields
+    )
+    assert reply.choices[0].message.content == REPLY[:4].decode()
+
+
 def test_sampling_fields_reach_the_engine(fake: Served) -> None:
     reply = fake.post(
         CHAT,

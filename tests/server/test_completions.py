@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.fake_client import REPLY
-from tests.fakes.fake_server import COMPLETIONS, Served
+from tests.fakes.fake_server import CHAT, COMPLETIONS, Served, serve_fake
 from tests.fakes.fake_tokenizer import BOS
 
 
@@ -46,9 +46,44 @@ def test_stream(shared: Served) -> None:
     assert chunks[-1].usage.completion_tokens == len("good 🙂 day".encode()) + 1
 
 
-def test_max_tokens_is_what_is_left_when_absent(shared: Served) -> None:
-    reply = shared.post(COMPLETIONS, prompt="hello").json()
-    assert reply["usage"]["total_tokens"] == 512
+@pytest.mark.parametrize(
+    ("fields", "num_tokens"),
+    [
+        ({"prompt": "hello"}, 16),
+        ({"prompt": "hello", "max_tokens": None}, 16),
+        ({"prompt": "hello", "min_tokens": 20}, 20),
+        ({"prompt": "a" * 505}, 512 - 506),
+        ({"prompt": "hello", "echo": True}, 16),
+        ({"prompt": "hello", "max_tokens": 300}, 300),
+    ],
+)
+def test_sixteen_tokens_or_what_is_left_when_max_tokens_is_absent(
+    shared: Served, fields: dict[str, Any], num_tokens: int
+) -> None:
+    reply = shared.post(COMPLETIONS, **fields).json()
+    assert reply["usage"]["completion_tokens"] == num_tokens
+    assert reply["choices"][0]["finish_reason"] == "length"
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"prompt": ["a"] * 9}, "prompt"),
+        ({"prompt": ["a"] * 3, "n": 3}, "n"),
+        ({"prompt": "a", "n": 9}, "n"),
+        ({"messages": [{"role": "user", "content": "a"}], "n": 9}, "n"),
+    ],
+)
+def test_choices_of_one_request_are_bounded(fields: dict[str, Any], param: str) -> None:
+    with serve_fake(max_choices_per_request=8) as talk:
+        path = CHAT if "messages" in fields else COMPLETIONS
+        error = talk.post(path, max_tokens=1, **fields).json()["error"]
+        assert (error["code"], error["param"]) == ("too_many_choices", param)
+        assert "9 choices" in error["message"]
+        assert "at most 8" in error["message"]
+        assert talk.client.requests == []
+        full = talk.post(COMPLETIONS, prompt=["a"] * 4, n=2, max_tokens=1).json()
+        assert len(full["choices"]) == 8
 
 
 @pytest.mark.parametrize(

@@ -40,8 +40,8 @@ def is_idle(talk: Served) -> bool:
 
 
 BODIES: list[tuple[str, dict[str, Any]]] = [
-    (COMPLETIONS, {"prompt": "a"}),
-    (COMPLETIONS, {"prompt": ["a", "b"], "n": 3}),
+    (COMPLETIONS, {"prompt": "a", "max_tokens": 500}),
+    (COMPLETIONS, {"prompt": ["a", "b"], "n": 3, "max_tokens": 500}),
     (CHAT, {"messages": [{"role": "user", "content": "a"}], "n": 2}),
 ]
 
@@ -65,7 +65,9 @@ def test_leaving_in_the_middle(slow: Served, path: str, body: dict[str, Any], st
 def test_leaving_before_the_first_token(slow: Served, stream: bool) -> None:
     """The engine is stuck, as it is for a request that waits in its queue."""
     slow.client.is_stuck = True
-    with connection(slow, COMPLETIONS, json.dumps({"prompt": "a", "stream": stream}).encode()):
+    with connection(
+        slow, COMPLETIONS, json.dumps({"prompt": "a", "stream": stream, "max_tokens": 500}).encode()
+    ):
         assert wait_until(lambda: slow.client.num_running == 1)
     assert wait_until(lambda: is_idle(slow))
 
@@ -98,7 +100,7 @@ def test_half_a_body_is_given_up(slow: Served) -> None:
 
 def test_a_stream_that_is_not_read_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
     with serve_fake(engine={"step_s": 0.0, "max_model_len": 100_000}, send_timeout_s=0.5) as fake:
-        body = {"prompt": "a", "stream": True, "logprobs": 20}
+        body = {"prompt": "a", "stream": True, "logprobs": 20, "max_tokens": 99_000}
         with connection(fake, COMPLETIONS, json.dumps(body).encode()):
             assert wait_until(lambda: fake.client.num_running == 1)
             assert wait_until(lambda: is_idle(fake), 60)
@@ -111,7 +113,7 @@ def test_a_stream_that_is_not_read_is_given_up(caplog: pytest.LogCaptureFixture)
 @pytest.mark.parametrize("head", [b"", b"connection: close\r\n"])
 def test_a_whole_reply_that_is_not_read_is_given_up(head: bytes) -> None:
     with serve_fake(engine={"step_s": 0.0, "max_model_len": 8000}, keep_alive_s=1) as fake:
-        body = {"prompt": "a", "logprobs": 20}
+        body = {"prompt": "a", "logprobs": 20, "max_tokens": 7900}
         with connection(fake, COMPLETIONS, json.dumps(body).encode(), head=head):
             assert wait_until(lambda: fake.server.num_connections == 1)
             assert wait_until(lambda: is_idle(fake) and fake.client.num_tokens > 7000)
@@ -128,7 +130,7 @@ def test_a_connection_without_a_request_is_closed(sent: bytes) -> None:
 
 
 def test_many_leave_and_nothing_stays(slow: Served) -> None:
-    body = json.dumps({"prompt": "a", "stream": True}).encode()
+    body = json.dumps({"prompt": "a", "stream": True, "max_tokens": 500}).encode()
     parts = urlsplit(slow.url)
     clients = []
     for _ in range(50):

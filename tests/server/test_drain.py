@@ -24,7 +24,7 @@ class Stream:
 
     def __init__(self, url: str, **body: Any) -> None:
         self._url = url
-        self._body = {"prompt": "a", "stream": True, **body}
+        self._body = {"prompt": "a", "stream": True, "max_tokens": 500, **body}
         self.events: list[Any] = []
         self.is_cut = False
         self._thread = threading.Thread(target=self._read)

@@ -69,7 +69,9 @@ def test_failure_of_one_request_spares_the_next(fake: Served) -> None:
 
 
 def test_dead_engine(fake: Served) -> None:
-    with fake.http.stream("POST", COMPLETIONS, json={"prompt": "a", "stream": True}) as reply:
+    with fake.http.stream(
+        "POST", COMPLETIONS, json={"prompt": "a", "stream": True, "max_tokens": 500}
+    ) as reply:
         lines = reply.iter_lines()
         next(lines)
         fake.client.die()
@@ -112,7 +114,8 @@ def test_a_bug_while_streaming_still_ends_the_stream(fake: Served, monkeypatch: 
 def test_overload_is_429_with_retry_after() -> None:
     with serve_fake(engine={"max_queued": 2, "step_s": 0.01}) as fake:
         threads = [
-            threading.Thread(target=fake.post, args=(COMPLETIONS,), kwargs={"prompt": "a"}) for _ in "ab"
+            threading.Thread(target=fake.post, args=(COMPLETIONS,), kwargs={"prompt": "a", "max_tokens": 500})
+            for _ in "ab"
         ]
         for thread in threads:
             thread.start()
@@ -133,6 +136,6 @@ def test_overload_is_429_with_retry_after() -> None:
 def test_overload_in_the_middle_of_a_prompt_list_leaves_nothing_running() -> None:
     with serve_fake(engine={"max_queued": 2, "step_s": 0.01}) as fake:
         client: FakeClient = fake.client
-        assert fake.post(COMPLETIONS, prompt=["a", "b", "c"]).status_code == 429
+        assert fake.post(COMPLETIONS, prompt=["a", "b", "c"], max_tokens=500).status_code == 429
         assert wait_until(lambda: client.num_running == 0)
         assert len(client.aborted) == 2

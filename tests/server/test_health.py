@@ -54,7 +54,7 @@ def test_not_ready(probed: Served) -> None:
 def test_a_stuck_engine_is_no_progress_but_alive(probed: Served) -> None:
     probed.client.is_stuck = True
     assert both(probed) == [GOOD, GOOD]  # idle
-    with probed.http.stream("POST", COMPLETIONS, json={"prompt": "a", "stream": True}):
+    with probed.http.stream("POST", COMPLETIONS, json={"prompt": "a", "stream": True, "max_tokens": 500}):
         assert wait_until(lambda: probed.client.num_running == 1)
         assert both(probed) == [{**GOOD, "": 503, "/progress": 503}] * 2
         probed.client.is_stuck = False

@@ -75,7 +75,12 @@ def test_gauges_are_zero_after_everybody_left() -> None:
     with serve_fake(engine={"step_s": 0.05}) as fake:
 
         def run(idx: int) -> None:
-            body: dict[str, Any] = {"prompt": "a", "stream": idx % 2 == 0, "n": 1 + idx % 3}
+            body: dict[str, Any] = {
+                "prompt": "a",
+                "max_tokens": 500,
+                "stream": idx % 2 == 0,
+                "n": 1 + idx % 3,
+            }
             with (
                 httpx.Client(base_url=fake.url, timeout=2, trust_env=False) as client,
                 suppress(httpx.ReadTimeout),

@@ -50,6 +50,31 @@ def plait_serve(model: Path, *flags: str) -> Iterator[tuple[subprocess.Popen[str
             reader.join(10)
 
 
+def test_health_is_answered_while_the_model_is_loaded() -> None:
+    slow = "plait.offline.open_frontend = lambda *arguments: time.sleep(60)"
+    program = f"import time, plait.offline; {slow}; from plait.cli import main; main()"
+    flags = ["serve", "slow.gguf", "--port", "0", "--health-port", "0"]
+    with subprocess.Popen(
+        [sys.executable, "-c", program, *flags], stderr=subprocess.PIPE, text=True
+    ) as child:
+        try:
+            assert child.stderr is not None
+            line = child.stderr.readline()
+            assert "health on http" in line
+            url = line.split()[-1]
+            statuses = {
+                name: httpx.get(f"{url}/health{name}").status_code
+                for name in ("", "/live", "/ready", "/progress")
+            }
+            assert statuses == {"": 503, "/live": 200, "/ready": 503, "/progress": 200}
+            assert "loaded" in httpx.get(f"{url}/health").json()["detail"]
+            assert child.poll() is None
+            child.send_signal(signal.SIGTERM)
+            assert child.wait(10) != 0
+        finally:
+            child.kill()
+
+
 def cpu_s(pid: int) -> float:
     """User and system seconds of a process and of its children."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

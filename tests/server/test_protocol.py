@@ -67,6 +67,14 @@ def test_api_key() -> None:
         good.close()
 
 
+def test_the_way_out_is_named_for_unknown_fields(shared: Served) -> None:
+    for body in ({"other": 1}, {"messages": [{"role": "user", "content": "a", "other": 1}]}):
+        messages = {"messages": [{"role": "user", "content": "a"}], **body}
+        message = shared.post(CHAT, **messages).json()["error"]["message"]
+        assert '"other"' in message
+        assert "--allow-unknown-fields" in message
+
+
 def test_unknown_fields_can_be_allowed() -> None:
     with serve_fake(allow_unknown_fields=True) as talk:
         body = {"messages": [{"role": "user", "content": "a", "extra": 1}], "other": 2, "max_tokens": 1}

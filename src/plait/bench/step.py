@@ -19,11 +19,12 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import get_args
 
 from plait.bench.machine import describe_machine, load_average
 from plait.client import EngineClient
 from plait.config import EngineConfig
+from plait.config.engine import KvCacheDtype
 from plait.engine import start_engine
 from plait.errors import ConfigError, EngineDeadError, PlaitError
 from plait.scheduler.budget import MIN_SLICE_TOKENS
@@ -57,7 +58,7 @@ class StepSettings:
     """Timed runs of each measurement, after one that does not count; the median is reported."""
     num_compute_threads: int | None = None
     """None: the core budget."""
-    kv_cache_dtype: Literal["f16", "q8"] = "f16"
+    kv_cache_dtype: KvCacheDtype = "f16"
 
     def check(self) -> None:
         """Raises ConfigError when a size makes no sense."""
@@ -71,6 +72,9 @@ class StepSettings:
             )
         if self.num_compute_threads is not None and not 1 <= self.num_compute_threads <= MAX_THREADS:
             raise ConfigError(f"bench step: give 1 to {MAX_THREADS} threads, not {self.num_compute_threads}")
+        if self.kv_cache_dtype not in get_args(KvCacheDtype):
+            known = ", ".join(get_args(KvCacheDtype))
+            raise ConfigError(f"bench step: no KV cache dtype {self.kv_cache_dtype!r}; use one of {known}")
         if max(self.batches) > MAX_BATCH_SIZE:
             raise ConfigError(f"bench step: the largest batch is {MAX_BATCH_SIZE}, not {max(self.batches)}")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from typing import Annotated
@@ -15,10 +16,14 @@ from typing import Annotated
 import typer
 
 from plait import __version__
+from plait.cli.interrupts import INTERRUPTED, exit_on_interrupt, raise_on_interrupt
+from plait.cli.streams import OutputError, abandon_stdout, finish_stdout, take_over_streams
 from plait.errors import ConfigError, InvalidRequestError, PlaitError
 
 USAGE_ERROR = 2
 FAILURE = 1
+CLOSED_PIPE = 141
+"""As shells show a program that SIGPIPE ended: whoever read the output has seen enough."""
 
 # name -> (module, function, settings that become flags)
 _COMMANDS: dict[str, tuple[str, str, tuple[str, ...]]] = {
@@ -69,17 +74,42 @@ def _root(
     debug: Annotated[bool, typer.Option("--debug", help="Show the whole traceback of an error.")] = False,
 ) -> None:
     if version:
-        typer.echo(f"plait {__version__}")
+        print(f"plait {__version__}")
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """The ``plait`` program: always ends in SystemExit; 2 for wrong usage, 1 for other failures."""
+def run(arguments: Sequence[str] | None = None) -> None:
+    """Run a command; see ``plait.cli.main``."""
+    is_program = arguments is None
+    if is_program:
+        take_over_streams()
     given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        try:
+            _run_command(given)
+        finally:
+            finish_stdout()
+    except OutputError as error:
+        abandon_stdout()
+        if error.is_closed_pipe:
+            sys.exit(CLOSED_PIPE)
+        _fail(f"cannot write to standard output: {error}", FAILURE)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    finally:
+        if is_program and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            exit_on_interrupt()
+
+
+def _run_command(given: list[str]) -> None:
     rest, is_debug = _take_debug(given)
     rest = rest or ["--help"]
     wanted = next((argument for argument in rest if not argument.startswith("-")), None)
     try:
-        build_app(wanted)(args=rest, prog_name="plait")
+        app = build_app(wanted)
+        raise_on_interrupt()
+        app(args=rest, prog_name="plait")
+    except OutputError:
+        raise
     except PlaitError as error:
         if is_debug:
             raise

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 if TYPE_CHECKING:
     from plait.bench.step import StepReport
+    from plait.config.engine import KvCacheDtype
 
 bench_app = typer.Typer(help="Measure speed.", rich_markup_mode=None, no_args_is_help=True)
 
@@ -32,7 +33,7 @@ def bench_step(
     num_compute_threads: Annotated[
         int | None, typer.Option("--threads", "--num-compute-threads", help="Default: the core budget.")
     ] = None,
-    kv_cache_dtype: Annotated[KvCacheDtype, typer.Option(help="How the KV cache is stored.")] = KvCacheDtype.F16,
+    kv_cache_dtype: Annotated[str, typer.Option(help="How the KV cache is stored: f16 or q8.")] = "f16",
     json_path: Annotated[
         str | None, typer.Option("--json", help="Write the result there; - prints it as the last line.")
     ] = None,
@@ -40,7 +41,7 @@ def bench_step(
     """Prefill and decode speed of one engine, and the share of time outside the forward pass."""
     from plait.bench.step import StepSettings, run_step_bench
     from plait.cli.progress import PullBar
-    from plait.weights.catalog import DEFAULT_MODEL, resolve_model
+    from plait.weights.catalog import DEFAULT_MODEL, damage_explained, resolve_model
 
     settings = StepSettings(
         batches=_parse_sizes("--batches", batches),
@@ -49,15 +50,16 @@ def bench_step(
         decode_tokens=decode_tokens,
         repeats=repeats,
         num_compute_threads=num_compute_threads,
-        kv_cache_dtype=kv_cache_dtype.value,
+        kv_cache_dtype=cast("KvCacheDtype", kv_cache_dtype),  # check() looks
     )
     settings.check()
     with PullBar() as bar:
         path = resolve_model(model or DEFAULT_MODEL, bar.update)
-    report = run_step_bench(path, settings)
+    with damage_explained(path):
+        report = run_step_bench(path, settings)
     _print_table(report)
     if json_path == _STDOUT:
-        typer.echo(json.dumps(report.to_json()))
+        print(json.dumps(report.to_json()))
     elif json_path is not None:
         _write(Path(json_path), json.dumps(report.to_json(), indent=1) + "\n")
 

@@ -27,7 +27,8 @@ def chat(
         str | None, typer.Option(help="Instruction that stands before the conversation.")
     ] = None,
     max_tokens: Annotated[
-        int | None, typer.Option(help="Most tokens of one answer. Default: what is left of the context.")
+        int | None,
+        typer.Option(min=1, help="Most tokens of one answer. Default: what is left of the context."),
     ] = None,
     temperature: Annotated[float, typer.Option(help="0 always takes the most likely token.")] = 0.7,
     top_p: Annotated[
@@ -45,8 +46,10 @@ def chat(
     sampling = SamplingParams(
         temperature=temperature, top_p=top_p, seed=resolved.config.engine.seed, max_tokens=max_tokens
     )
-    with open_session(resolved) as frontend:
-        Conversation(frontend, sampling, system).run(public_name(model_name(resolved)))
+    with open_session(resolved, needs_chat=True) as frontend:
+        conversation = Conversation(frontend, sampling, system)
+        conversation.check()
+        conversation.run(public_name(model_name(resolved)))
 
 
 class Conversation:
@@ -62,14 +65,20 @@ class Conversation:
     def reset(self) -> None:
         self.messages = [] if self._system is None else [{"role": "system", "content": self._system}]
 
+    def check(self) -> None:
+        """Raises InvalidRequestError for parameters that every turn would fail with."""
+        self._frontend.build_request([0], self._sampling, param="prompt")
+
     def run(self, name: str) -> None:
+        from plait.cli.streams import read_line
+
         is_terminal = sys.stdin.isatty()
         if is_terminal:
             _enable_line_editing()
             print(f"{name}; /help lists the commands, Ctrl-D leaves")
         while True:
             try:
-                line = input("> " if is_terminal else "").strip()
+                line = read_line("> " if is_terminal else "").strip()
             except EOFError:
                 break
             except KeyboardInterrupt:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import platform
+import stat
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -29,10 +31,10 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] 
     """Look at this machine and this installation; exit code 1 when something is wrong."""
     findings = examine()
     if as_json:
-        typer.echo(json.dumps({f.name: {"value": f.value, "is_ok": f.is_ok} for f in findings}))
+        print(json.dumps({f.name: {"value": f.value, "is_ok": f.is_ok} for f in findings}))
     else:
         for finding in findings:
-            typer.echo(f"{'ok ' if finding.is_ok else 'BAD'} {finding.name:14} {finding.value}")
+            print(f"{'ok ' if finding.is_ok else 'BAD'} {finding.name:14} {finding.value}")
     if not all(finding.is_ok for finding in findings):
         raise typer.Exit(1)
 
@@ -88,15 +90,39 @@ def _configuration() -> Finding:
 
 
 def _models() -> list[Finding]:
-    from plait.weights.catalog import CATALOG, model_dir
+    from plait.weights.catalog import CATALOG, how_to_renew, model_dir
+    from plait.weights.pull import has_right_content, is_present
 
-    folder = model_dir()
-    parent = next(path for path in (folder, *folder.parents) if path.exists())
-    is_writable = os.access(parent, os.W_OK)
-    note = "" if is_writable else " (cannot be written)"
-    findings = [Finding("model folder", f"{folder}{note}", is_writable)]
+    try:
+        folder = model_dir()
+    except PlaitError as error:
+        return [Finding("model folder", str(error), is_ok=False)]
+    fault = folder_fault(folder)
+    advice = f": {fault}; PLAIT_MODEL_DIR can name another folder" if fault else ""
+    findings = [Finding("model folder", f"{folder}{advice}", not fault)]
     for model in CATALOG.values():
         path = folder / model.file_name
-        is_here = path.exists() and path.stat().st_size == model.num_bytes
-        findings.append(Finding("model", f"{model.name}: {'here' if is_here else 'not pulled yet'}"))
+        if not is_present(path, model):
+            findings.append(Finding("model", f"{model.name}: not pulled yet"))
+        elif has_right_content(path, model):
+            findings.append(Finding("model", f"{model.name}: here"))
+        else:
+            findings.append(Finding("model", f"{model.name}: {how_to_renew(model, path)}", is_ok=False))
     return findings
+
+
+def folder_fault(folder: Path) -> str:
+    """Why no model can be stored in ``folder``, which need not be there yet; empty: one can."""
+    for path in (folder, *folder.parents):
+        try:
+            mode = path.stat().st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            return f"{path} cannot be looked at ({error.strerror})"
+        if not stat.S_ISDIR(mode):
+            return f"{path} is a file, not a folder"
+        if not os.access(path, os.W_OK | os.X_OK):
+            return "it cannot be written" if path == folder else f"{path} cannot be written"
+        return ""
+    return "it is nowhere"

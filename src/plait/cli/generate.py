@@ -24,7 +24,7 @@ def generate(
             metavar="[MODEL] PROMPT", help="Prompt, after the model if not the default; - reads stdin."
         ),
     ],
-    max_tokens: Annotated[int, typer.Option(help="Most tokens to produce.")] = 256,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens to produce.")] = 256,
     temperature: Annotated[float, typer.Option(help="0 always takes the most likely token.")] = 1.0,
     top_p: Annotated[float, typer.Option(help="Sample from the tokens that make up this probability.")] = 1.0,
     top_k: Annotated[int, typer.Option(help="Sample from so many best tokens; 0: from all.")] = 0,
@@ -44,12 +44,13 @@ def generate(
 ) -> None:
     """Continue a prompt and stream the text to stdout."""
     from plait.cli.session import model_name, open_session, public_name, resolve_settings
+    from plait.cli.streams import read_input
     from plait.types import SamplingParams
 
     if len(words) > 2:
         raise typer.BadParameter("expected [MODEL] PROMPT; put the prompt in quotes", param_hint="PROMPT")
     model = words[0] if len(words) == 2 else None
-    prompt = sys.stdin.read() if words[-1] == "-" else words[-1]
+    prompt = read_input() if words[-1] == "-" else words[-1]
     resolved = resolve_settings(config, settings, model)
     sampling = SamplingParams(
         temperature=temperature,
@@ -64,7 +65,7 @@ def generate(
         stop=tuple(stop or ()),
         ignore_eos=ignore_eos,
     )
-    with open_session(resolved) as frontend:
+    with open_session(resolved, needs_chat=chat) as frontend:
         request = _build(frontend, prompt, sampling, as_chat=chat)
         begin = time.monotonic()
         deltas = frontend.generate_sync(request)

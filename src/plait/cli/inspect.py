@@ -24,18 +24,19 @@ def inspect_model(
 ) -> None:
     """Show what is in a model file: metadata, tensors, size."""
     from plait.cli.progress import PullBar
-    from plait.weights.catalog import DEFAULT_MODEL, resolve_model
+    from plait.weights.catalog import DEFAULT_MODEL, damage_explained, resolve_model
     from plait.weights.gguf import GgufFile
 
     with PullBar() as bar:
         path = resolve_model(model or DEFAULT_MODEL, bar.update)
-    file = GgufFile(path)
+    with damage_explained(path):
+        file = GgufFile(path)
     if graph:
-        typer.echo(_graph_text(file, as_json=as_json))
+        print(_graph_text(file, as_json=as_json))
     elif as_json:
-        typer.echo(json.dumps(describe(file), ensure_ascii=False))
+        print(json.dumps(describe(file), ensure_ascii=False))
     else:
-        typer.echo("\n".join(format_report(file)))
+        print("\n".join(format_report(file)))
 
 
 def _graph_text(file: GgufFile, *, as_json: bool) -> str:

@@ -21,7 +21,8 @@ class PullBar:
         self._shown_phase = ""
 
     def update(self, progress: PullProgress) -> None:
-        if not sys.stderr.isatty():
+        # What the hub's package draws itself would disturb a bar.
+        if not sys.stderr.isatty() or progress.total_bytes == 0:
             if progress.phase != self._shown_phase:
                 self._shown_phase = progress.phase
                 print(f"{progress.name}: {progress.phase}", file=sys.stderr)

@@ -18,8 +18,8 @@ def pull(
 
     if name is None:
         for model in catalog.CATALOG.values():
-            typer.echo(f"{model.name:24} {model.num_bytes / 1e6:8.1f} MB  {model.summary} ({model.license})")
+            print(f"{model.name:24} {model.num_bytes / 1e6:8.1f} MB  {model.summary} ({model.license})")
         return
     with PullBar() as bar:
         path = catalog.pull(name, bar.update)
-    typer.echo(path)
+    print(path)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +15,7 @@ import typer
 if TYPE_CHECKING:
     from plait.config import ResolvedConfig
     from plait.frontend import Frontend
+    from plait.server import Ports
 
 
 def serve(
@@ -24,24 +27,36 @@ def serve(
     settings: dict[str, Any],
 ) -> None:
     """Serve a model over HTTP, with OpenAI's interface."""
-    from plait.cli.session import model_name, open_session, public_name, resolve_settings
+    from plait.cli.session import model_name, public_name, resolve_settings
 
     # A wrong setting is told before the server's modules are loaded.
     resolved = resolve_settings(config, settings, model)
-    from plait.server import run_server
+    from plait.server import Ports, run_server
 
+    server = resolved.config.server
+    # So is a taken port, before the model is.
+    with Ports(server) as ports, _loaded(resolved, ports) as frontend:
+        if server.served_model_name is None:
+            server = server.model_copy(update={"served_model_name": public_name(model_name(resolved))})
+        run_server(frontend, server, ports=ports, on_ready=lambda url: _say(f"plait: ready on {url}"))
+
+
+@contextmanager
+def _loaded(resolved: ResolvedConfig, ports: Ports) -> Iterator[Frontend]:
+    """A frontend over the loaded model; says what is decided and done."""
+    from plait.cli.session import model_name, open_session
+
+    if ports.health_url is not None:
+        _say(f"plait: health on {ports.health_url}")
     _say(f"plait: loading {model_name(resolved)}")
     for choice in resolved.choices:
         _say(f"  {choice.name}: {choice.value} ({choice.reason})")
     begin = time.monotonic()
     with open_session(resolved) as frontend:
-        server = resolved.config.server
-        if server.served_model_name is None:
-            server = server.model_copy(update={"served_model_name": public_name(model_name(resolved))})
         print_plan(resolved, frontend, time.monotonic() - begin)
         # What is loaded stays: collections that walk it would only be pauses.
         gc.freeze()
-        run_server(frontend, server, on_ready=lambda url: _say(f"plait: ready on {url}"))
+        yield frontend
 
 
 def print_plan(resolved: ResolvedConfig, frontend: Frontend, load_s: float) -> None:

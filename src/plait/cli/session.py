@@ -40,13 +40,19 @@ def public_name(model: str) -> str:
 
 
 @contextmanager
-def open_session(resolved: ResolvedConfig) -> Iterator[Frontend]:
-    """A frontend over an engine of its own, closed at the end; shows the progress of a download."""
+def open_session(resolved: ResolvedConfig, *, needs_chat: bool = False) -> Iterator[Frontend]:
+    """A frontend over an engine of its own, closed at the end; shows the progress of a download.
+
+    Raises:
+        ModelFileError: chats are needed and the model cannot chat, told before it loads.
+    """
     from plait.cli.progress import PullBar
     from plait.offline import close_frontend, open_frontend
 
     with PullBar() as bar:
-        frontend = open_frontend(model_name(resolved), resolved.config.engine, bar.update)
+        frontend = open_frontend(
+            model_name(resolved), resolved.config.engine, bar.update, needs_chat=needs_chat
+        )
     try:
         yield frontend
     finally:

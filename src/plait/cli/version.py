@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import typer
-
 from plait import __version__
 
 
 def version() -> None:
     """Print the version."""
-    typer.echo(f"plait {__version__}")
+    print(f"plait {__version__}")

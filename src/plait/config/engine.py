@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from plait.config.values import Bytes, Section
+from plait.config.values import MAX_BYTES, Bytes, Choices, Section
+
+BLOCK_TOKENS = (16, 32, 64, 128, 256, 512)
+"""What the attention kernels work with."""
+KvCacheDtype = Literal["f16", "q8"]
 
 
 class EngineConfig(Section):
@@ -14,20 +18,25 @@ class EngineConfig(Section):
 
     max_model_len: int | None = Field(
         default=None,
-        ge=1,
-        description="Longest prompt plus answer of a request, in tokens. Default: the model's own limit.",
+        ge=2,
+        le=1 << 24,
+        description="Longest prompt plus answer of a request, in tokens; each takes one at least. "
+        "Default: the model's own limit.",
     )
     kv_cache_bytes: Bytes | None = Field(
         default=None,
         ge=1,
+        le=MAX_BYTES,
         description="Size of the KV cache of all requests, e.g. 2GiB. Default: from the memory budget.",
     )
-    kv_cache_dtype: Literal["f16", "q8"] = Field(
+    kv_cache_dtype: KvCacheDtype = Field(
         default="f16",
-        description="How the KV cache stores keys and values: f16, or q8 (8 bits and a scale), which takes half the "
-        "memory, so that the same pool holds twice the tokens, and is faster with long contexts.",
+        description="How the KV cache stores keys and values: f16, or q8 (8 bits and a scale), which takes about "
+        "half the memory and time of long contexts, for slightly different answers.",
     )
-    block_tokens: int = Field(default=16, ge=1, le=1024, description="Tokens in one block of the KV cache.")
+    block_tokens: Annotated[int, Choices(BLOCK_TOKENS)] = Field(
+        default=16, ge=1, le=1024, description="Tokens in one block of the KV cache."
+    )
     max_batch_size: int = Field(
         default=64, ge=1, le=4096, description="Most sequences that one step computes together."
     )
@@ -43,15 +52,20 @@ class EngineConfig(Section):
     batch_timeout_s: float = Field(
         default=0.0,
         ge=0.0,
-        le=60.0,
-        allow_inf_nan=False,
+        le=10.0,
         description="Seconds that an idle engine waits for a fuller batch before it starts a step.",
     )
     max_queued_requests: int = Field(
-        default=1024, ge=1, description="Requests that may wait; more are refused as overload."
+        default=1024,
+        ge=1,
+        le=100_000,
+        description="Choices (requests times n) that may wait; more are refused as overload.",
     )
     max_queued_tokens: int = Field(
-        default=1_000_000, ge=1, description="Prompt tokens that may wait; more are refused as overload."
+        default=1_000_000,
+        ge=1,
+        le=1_000_000_000,
+        description="Prompt tokens that may wait; more are refused as overload.",
     )
     enable_prefix_cache: bool = Field(
         default=True, description="Reuse the KV blocks of prompt beginnings that were computed before."
@@ -59,13 +73,15 @@ class EngineConfig(Section):
     prefill_chunk_tokens: int | None = Field(
         default=None,
         ge=1,
+        le=65536,
         description="Longest slice of one prompt in one step. Default: only max_batch_tokens limits it.",
     )
     seed: int | None = Field(
         default=None,
         ge=0,
         lt=2**64,
-        description="Seed for requests that bring none. Default: a new random seed for each request.",
+        description="Every request that brings no seed uses this one, so the same request gives the same "
+        "tokens. Default: a new random seed for each request.",
     )
 
     @model_validator(mode="after")

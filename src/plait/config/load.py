@@ -6,14 +6,16 @@ A key that nobody knows and a value that does not fit are errors that name the f
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from plait.config.model import ALIASES, SECTIONS, PlaitConfig, fold_concurrency
+from plait.config.values import MASK, Choices, Secret, Section
 from plait.errors import ConfigError
 
 PREFIX = "PLAIT_"
@@ -29,6 +31,8 @@ OTHER_VARIABLES = {
 """Variables that are not fields of the configuration, with their meaning."""
 TEST_PREFIXES = ("PLAIT_TEST_", "PLAIT_STRESS")
 """Left to the tests."""
+_MAX_SHOWN_CHARS = 80
+_QUOTED = re.compile(r"(['\"])[^'\"]{2,}\1|'[^']*\Z|\"[^\"]*\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,7 @@ def all_fields() -> list[FieldPlace]:
 
 def field_info(place: FieldPlace) -> Any:
     """pydantic's description of a setting."""
-    owner: type[BaseModel] = PlaitConfig if place.section is None else SECTIONS[place.section]
+    owner: type[Section] = PlaitConfig if place.section is None else SECTIONS[place.section]
     return owner.model_fields[place.name]
 
 
@@ -69,6 +73,7 @@ def load_config(
     file: Path | None = None,
     environment: Mapping[str, str] | None = None,
     overrides: Mapping[str, Any] | None = None,
+    spell: Callable[[FieldPlace], str] = lambda place: place.flag,
 ) -> PlaitConfig:
     """The configuration from all sources.
 
@@ -76,6 +81,7 @@ def load_config(
         file: a YAML file; None: the one that PLAIT_CONFIG names, if any.
         environment: usually ``os.environ``; None: no environment.
         overrides: values of flags by field name; None values are not set.
+        spell: how whoever gave the overrides knows a setting; errors say it so.
 
     Raises:
         ConfigError: names the flag, variable, key or file at fault.
@@ -84,7 +90,7 @@ def load_config(
     if file is None and environment.get("PLAIT_CONFIG"):
         file = Path(environment["PLAIT_CONFIG"])
     merged: dict[str, Any] = read_yaml(file) if file is not None else {}
-    for source in (_read_environment(environment), _read_overrides(overrides or {})):
+    for source in (_read_environment(environment), _read_overrides(overrides or {}, spell)):
         for place, value in source:
             target = merged if place.section is None else merged.setdefault(place.section, {})
             target[place.name] = value
@@ -103,7 +109,12 @@ def read_yaml(file: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file}: cannot be read: {error}") from None
     except yaml.YAMLError as error:
-        raise ConfigError(f"{file}: not valid YAML: {' '.join(str(error).split())}") from None
+        raise ConfigError(f"{file}: not valid YAML: {_yaml_reason(error)}") from None
+    except (ValueError, OverflowError, RecursionError) as error:
+        # Dates and numbers that Python cannot hold; the text of such an error may show the value.
+        raise ConfigError(
+            f"{file}: not valid YAML: a value cannot be read ({type(error).__name__})"
+        ) from None
     if raw is None:
         return {}
     if not isinstance(raw, dict):
@@ -122,7 +133,8 @@ def _read_section(file: Path, section: str, content: object) -> dict[str, Any]:
     if content is None:
         return {}
     if not isinstance(content, dict):
-        raise ConfigError(f"{file}: {section} must hold keys and values, not {content!r}")
+        # Not the content itself: "api_key:x" without a blank is a text, too.
+        raise ConfigError(f"{file}: {section} must hold keys and values, not {type(content).__name__}")
     places = {name: FieldPlace(section, name) for name in SECTIONS[section].model_fields}
     if section == "concurrency":
         places |= {alias: FieldPlace("engine", name) for alias, name in ALIASES.items()}
@@ -137,7 +149,27 @@ def _check_known(file: Path, prefix: str, found: Iterable[object], known: Iterab
     known = list(known)
     for key in found:
         if key not in known:
-            raise ConfigError(f"{file}: unknown key {prefix}{key}{_hint(str(key), known)}")
+            shown = _shown_key(key)
+            raise ConfigError(f"{file}: unknown key {prefix}{shown}{_hint(shown, known)}")
+
+
+def _shown_key(key: object) -> str:
+    """A key that nobody knows may be a secret whose colon or blank was forgotten: only its first word is shown."""
+    text = str(key)
+    word = re.match(r"\w*", text)
+    return text if word is None or word[0] == text else f"{word[0][:_MAX_SHOWN_CHARS]}..."
+
+
+def _yaml_reason(error: Any) -> str:
+    """What PyYAML found and where, without its excerpt of the file and its quotations: they may hold a secret."""
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    parts = [
+        _QUOTED.sub("'...'", text)
+        for text in (getattr(error, "context", ""), getattr(error, "problem", ""))
+        if text
+    ]
+    where = "" if mark is None else f" (line {mark.line + 1}, column {mark.column + 1})"
+    return " ".join(" ".join(parts or ["unreadable"]).split()) + where
 
 
 def _hint(name: str, known: Iterable[str]) -> str:
@@ -161,13 +193,15 @@ def _read_environment(environment: Mapping[str, str]) -> Iterable[tuple[FieldPla
         yield place, _parse(place, text, f"environment variable {shown}")
 
 
-def _read_overrides(overrides: Mapping[str, Any]) -> Iterable[tuple[FieldPlace, Any]]:
+def _read_overrides(
+    overrides: Mapping[str, Any], spell: Callable[[FieldPlace], str]
+) -> Iterable[tuple[FieldPlace, Any]]:
     places = {place.name: place for place in all_fields()}
     for name, value in overrides.items():
         if name not in places:
             raise ConfigError(f"unknown setting {name}{_hint(name, places)}")
         if value is not None:
-            yield places[name], _parse(places[name], value, places[name].flag)
+            yield places[name], _parse(places[name], value, spell(places[name]))
 
 
 def _parse(place: FieldPlace, value: Any, shown: str, *, strict: bool = False) -> Any:
@@ -177,18 +211,49 @@ def _parse(place: FieldPlace, value: Any, shown: str, *, strict: bool = False) -
     """
     info = field_info(place)
     annotation: Any = Annotated[(info.annotation, *info.metadata)] if info.metadata else info.annotation
-    adapter: TypeAdapter[Any] = TypeAdapter(annotation)
+    adapter: TypeAdapter[Any] = TypeAdapter(annotation, config={"allow_inf_nan": False})
     try:
-        return adapter.validate_python(value.strip() if isinstance(value, str) else value, strict=strict)
+        parsed = adapter.validate_python(value.strip() if isinstance(value, str) else value, strict=strict)
     except ValidationError as error:
-        messages = dict.fromkeys(entry["msg"].removeprefix("Value error, ") for entry in error.errors())
-        raise ConfigError(f"{shown}: {value!r} is wrong: {'; '.join(messages)}") from None
+        reason = "; ".join(dict.fromkeys(_message(entry) for entry in error.errors()))
+    else:
+        choices = next((mark.values for mark in info.metadata if isinstance(mark, Choices)), None)
+        if choices is None or parsed is None or parsed in choices:
+            return parsed
+        reason = f"must be one of {', '.join(str(choice) for choice in choices)}"
+    is_secret = any(isinstance(mark, Secret) for mark in info.metadata)
+    raise ConfigError(f"{shown}: {MASK if is_secret else _shown_value(value)} is wrong: {reason}")
+
+
+def _shown_value(value: object) -> str:
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no integers of thousands of digits
+        return f"this {type(value).__name__}"
+    return text if len(text) <= _MAX_SHOWN_CHARS else f"{text[:_MAX_SHOWN_CHARS]}..."
+
+
+_BOUNDS = {
+    "greater_than_equal": ("ge", "must be at least"),
+    "greater_than": ("gt", "must be more than"),
+    "less_than_equal": ("le", "must be at most"),
+    "less_than": ("lt", "must be less than"),
+}
+
+
+def _message(entry: Any) -> str:
+    """What is wrong with a value, in our words where pydantic's are about its own inside."""
+    if entry["type"] in _BOUNDS:
+        bound, words = _BOUNDS[entry["type"]]
+        return f"{words} {entry['ctx'][bound]}"
+    message: str = entry["msg"]
+    return message.removeprefix("Value error, ")
 
 
 def _describe(error: ValidationError) -> str:
     parts = []
     for entry in error.errors():
         where = ".".join(str(part) for part in entry["loc"])
-        message = entry["msg"].removeprefix("Value error, ")
+        message = _message(entry)
         parts.append(f"{where}: {message}" if where else message)
     return "; ".join(parts)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import Field, model_validator
 
 from plait.config.engine import EngineConfig
 from plait.config.server import ServerConfig
-from plait.config.values import Section
+from plait.config.values import Section, Text
 
 ALIASES = {
     "threads_per_process": "num_compute_threads",
@@ -33,9 +33,10 @@ class ConcurrencyConfig(Section):
 class PlaitConfig(Section):
     """Everything that a flag, an environment variable or a configuration file can set."""
 
-    model: str | None = Field(
+    model: Text | None = Field(
         default=None,
         min_length=1,
+        max_length=4096,
         description="Path of a GGUF file, or a catalogue name. Default: the small default model.",
     )
     concurrency: ConcurrencyConfig = Field(
@@ -72,7 +73,7 @@ def fold_concurrency(raw: Mapping[str, Any]) -> dict[str, Any]:
     return folded
 
 
-SECTIONS: dict[str, type[BaseModel]] = {
+SECTIONS: dict[str, type[Section]] = {
     "concurrency": ConcurrencyConfig,
     "engine": EngineConfig,
     "server": ServerConfig,

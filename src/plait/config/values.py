@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
 
+MASK = "********"
+"""Stands for every secret that is shown."""
+MAX_BYTES = 1 << 50
+MAX_SECONDS = 7 * 24 * 3600
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-_BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
+_BYTES = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE | re.ASCII)
+_CONTROL = re.compile("[\x00-\x1f\x7f]")
 
 
 def parse_bytes(value: object) -> object:
@@ -19,13 +32,52 @@ def parse_bytes(value: object) -> object:
     match = _BYTES.fullmatch(value.strip())
     if match is None:
         raise ValueError("not a number of bytes; write for example 2147483648, 2GiB or 512MiB")
-    return int(float(match[1]) * _UNITS[match[2].upper()])
+    whole, unit = match[1], _UNITS[match[2].upper()]
+    return int(float(whole) * unit) if "." in whole else int(whole) * unit
+
+
+def _refuse_control_characters(text: str) -> str:
+    if _CONTROL.search(text):
+        raise ValueError("must not hold control characters")
+    return text
 
 
 Bytes = Annotated[int, BeforeValidator(parse_bytes)]
+Text = Annotated[str, AfterValidator(_refuse_control_characters)]
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """Marks a field whose value no message, repr or dump shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """Marks a field of which users may set these values only. Programs that bring an engine of their own parts
+    may set others, so the model itself does not ask for it."""
+
+    values: tuple[int, ...]
 
 
 class Section(BaseModel):
-    """Base of every section: immutable, every key known."""
+    """Base of every section: immutable, every key known, secrets hidden."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, validate_default=True
+    )
+
+    @classmethod
+    def secret_fields(cls) -> frozenset[str]:
+        """The names of the fields that are marked as Secret."""
+        fields = cls.model_fields.items()
+        return frozenset(name for name, info in fields if any(isinstance(m, Secret) for m in info.metadata))
+
+    def __repr_args__(self) -> Any:
+        secrets = self.secret_fields()
+        for name, value in super().__repr_args__():
+            yield name, MASK if name in secrets and value is not None else value
+
+    @model_serializer(mode="wrap")
+    def _hide_secrets(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        shown: dict[str, Any] = serialize(self)
+        return shown | {name: MASK for name in self.secret_fields() if shown.get(name) is not None}

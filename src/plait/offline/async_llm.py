@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import weakref
 from collections.abc import AsyncIterator, Sequence
+from types import TracebackType
 from typing import Any
 
 from plait.errors import InvalidRequestError, PlaitError
 from plait.frontend import Frontend, Generation
-from plait.offline.open import close_frontend, open_frontend, resolve_engine
+from plait.offline.open import close_frontend, open_frontend, read_model, resolve_engine
 from plait.offline.outputs import RequestOutput, empty_output, extend
-from plait.offline.prompts import Messages, Prompt, read_prompt
+from plait.offline.prompts import (
+    Messages,
+    Prompt,
+    read_chat,
+    read_prompt,
+    read_request_id,
+    read_sampling,
+    read_tools,
+)
 from plait.tokenizer import Tokenizer
 from plait.types import FinishReason, GenerateRequest, SamplingParams
 from plait.weights.catalog import DEFAULT_MODEL
@@ -21,15 +31,16 @@ from plait.weights.catalog import DEFAULT_MODEL
 class AsyncLLM:
     """A model with an engine of its own in this process. Any event loop, and several, may use it.
 
-    The constructor blocks while the model loads; ``await AsyncLLM.create(...)`` does not block the loop. The
-    arguments and errors are those of ``plait.LLM``.
+    The constructor blocks while the model loads; ``await AsyncLLM.create(...)`` does not block the loop. With
+    ``async with await AsyncLLM.create(...) as llm`` the engine stops at the end of the block. The arguments and
+    errors are those of ``plait.LLM``.
     """
 
-    def __init__(self, model: str = DEFAULT_MODEL, **engine_kwargs: Any) -> None:
-        self._attach(open_frontend(model, resolve_engine(engine_kwargs).config.engine))
+    def __init__(self, model: str | os.PathLike[str] = DEFAULT_MODEL, **engine_kwargs: Any) -> None:
+        self._attach(open_frontend(read_model(model), resolve_engine(engine_kwargs).config.engine))
 
     @classmethod
-    async def create(cls, model: str = DEFAULT_MODEL, **engine_kwargs: Any) -> AsyncLLM:
+    async def create(cls, model: str | os.PathLike[str] = DEFAULT_MODEL, **engine_kwargs: Any) -> AsyncLLM:
         """Load in a thread."""
         return await asyncio.to_thread(cls, model, **engine_kwargs)
 
@@ -63,7 +74,7 @@ class AsyncLLM:
             PlaitError: the request failed while it ran.
         """
         text = read_prompt(prompt)
-        request = await self.frontend.prepare_completion(text, sampling_params or SamplingParams())
+        request = await self.frontend.prepare_completion(text, read_sampling(sampling_params))
         async for output in self._stream(text if isinstance(text, str) else None, request, request_id):
             yield output
 
@@ -78,10 +89,10 @@ class AsyncLLM:
     ) -> AsyncIterator[RequestOutput]:
         """Stream the answer to a chat; like ``generate``."""
         request = await self.frontend.prepare_chat(
-            messages,
-            sampling_params or SamplingParams(),
+            read_chat(messages),
+            read_sampling(sampling_params),
             add_generation_prompt=add_generation_prompt,
-            tools=tools,
+            tools=read_tools(tools),
         )
         async for output in self._stream(None, request, request_id):
             yield output
@@ -99,10 +110,19 @@ class AsyncLLM:
         """Stop the engine; what runs ends as aborted. Idempotent."""
         self._finalizer()
 
+    async def __aenter__(self) -> AsyncLLM:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.shutdown)
+
     async def _stream(
         self, prompt: str | None, request: GenerateRequest, request_id: str | None
     ) -> AsyncIterator[RequestOutput]:
-        key = f"plait-{next(self._ids)}" if request_id is None else request_id
+        key = read_request_id(request_id)
+        key = f"plait-{next(self._ids)}" if key is None else key
         if key in self._running:
             raise InvalidRequestError(f"There is a running request with the id {key!r}.", param="request_id")
         output = empty_output(key, prompt, request)

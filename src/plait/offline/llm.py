@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import time
 import weakref
 from collections import deque
@@ -12,9 +13,9 @@ from typing import Any
 
 from plait.errors import OverloadedError, PlaitError, ShuttingDownError
 from plait.frontend import Frontend, SyncGeneration
-from plait.offline.open import close_frontend, open_frontend, resolve_engine
+from plait.offline.open import close_frontend, open_frontend, read_model, resolve_engine
 from plait.offline.outputs import RequestOutput, empty_output, extend
-from plait.offline.prompts import Messages, Prompt, split_chats, split_prompts, spread_sampling
+from plait.offline.prompts import Messages, Prompt, read_tools, split_chats, split_prompts, spread_sampling
 from plait.tokenizer import Tokenizer
 from plait.types import FinishReason, GenerateRequest, SamplingParams
 from plait.weights.catalog import DEFAULT_MODEL
@@ -36,8 +37,8 @@ class LLM:
         ConfigError: a setting is wrong or does not fit this machine.
     """
 
-    def __init__(self, model: str = DEFAULT_MODEL, **engine_kwargs: Any) -> None:
-        self._attach(open_frontend(model, resolve_engine(engine_kwargs).config.engine))
+    def __init__(self, model: str | os.PathLike[str] = DEFAULT_MODEL, **engine_kwargs: Any) -> None:
+        self._attach(open_frontend(read_model(model), resolve_engine(engine_kwargs).config.engine))
 
     @classmethod
     def from_frontend(cls, frontend: Frontend) -> LLM:
@@ -86,6 +87,7 @@ class LLM:
     ) -> list[RequestOutput]:
         """Answer one chat or several; blocks and raises like ``generate``."""
         chats = split_chats(messages)
+        read_tools(tools)
         jobs: list[Job] = [
             (
                 None,

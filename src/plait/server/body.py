@@ -35,21 +35,18 @@ async def read_body(
     for name, value in headers:
         if name == b"content-length" and value.isdigit() and int(value[:19]) > max_bytes:
             raise _too_large(max_bytes)
-    chunks = []
-    num_bytes = 0
+    body = bytearray()
     try:
         async with asyncio.timeout(timeout_s):
             while True:
                 message = await receive()
                 if message["type"] == "http.disconnect":
                     raise ClientGoneError
-                chunk = message.get("body", b"")
-                num_bytes += len(chunk)
-                if num_bytes > max_bytes:
+                body += message.get("body", b"")
+                if len(body) > max_bytes:
                     raise _too_large(max_bytes)
-                chunks.append(chunk)
                 if not message.get("more_body", False):
-                    return b"".join(chunks)
+                    return bytes(body)
     except TimeoutError:
         raise HttpError(408, f"The request body did not arrive within {timeout_s:g} s.") from None
 
@@ -169,7 +166,8 @@ def refuse_unknown(fields: dict[str, Any], known: tuple[str, ...], path: str) ->
             where = f" in {path}" if path else ""
             raise HttpError(
                 400,
-                f"Unknown field {_quote(name)}{where}.",
+                f"Unknown field {_quote(name)}{where}. A server that is started with --allow-unknown-fields"
+                " (allow_unknown_fields) ignores such fields.",
                 param=_param(f"{path}.{name}".removeprefix(".")),
                 code="unknown_field",
             )

@@ -25,6 +25,7 @@ async def handle_chat(call: Call) -> None:
     call.check_model(body.model)
     check_streaming(body)
     sampling = chat_sampling(body)
+    call.check_choices(1, sampling.n)
     messages = chat_messages(body.messages, allow_unknown=call.state.config.allow_unknown_fields)
     request = await call.while_connected(
         call.state.frontend.prepare_chat(
@@ -35,7 +36,7 @@ async def handle_chat(call: Call) -> None:
         )
     )
     timer = RequestTimer(call.state.metrics, call.arrived_at)
-    with call.state.running(call.state.frontend.submit([request])) as generation:
+    with call.state.running(call.state.frontend.submit([call.owned(request)])) as generation:
         timer.admitted(len(request.prompt_token_ids))
         usage = UsageCounter([len(request.prompt_token_ids)])
         reply_id = f"chatcmpl-{os.urandom(12).hex()}"

@@ -22,6 +22,7 @@ from plait.server.requests import (
     completion_prompts,
     completion_sampling,
     only_echoes,
+    with_default_length,
 )
 from plait.server.streaming import CompletionEventWriter, stream_reply
 from plait.server.timing import RequestTimer
@@ -71,10 +72,13 @@ async def _prepare(call: Call, body: CompletionRequest) -> tuple[list[GenerateRe
     sampling = completion_sampling(body)
     prompts = completion_prompts(body.prompt, max_prompts=call.state.config.max_prompts)
 
+    call.check_choices(len(prompts), sampling.n)
+
     def build(param: str, prompt: str | list[int]) -> tuple[GenerateRequest, str]:
         request = frontend.build_completion(
             prompt, sampling, add_special_tokens=body.add_special_tokens is not False, param=param
         )
+        request = call.owned(with_default_length(request, body))
         if not body.echo or isinstance(prompt, str):
             return request, prompt if isinstance(prompt, str) else ""
         return request, frontend.decode(prompt, skip_special_tokens=sampling.skip_special_tokens)

@@ -9,6 +9,7 @@ import asyncio
 import hmac
 import time
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import msgspec
@@ -18,6 +19,8 @@ from plait.server.body import convert, decode_json, read_body
 from plait.server.errors import ClientGoneError, HttpError, to_http_error
 from plait.server.replies import encode
 from plait.server.state import ServerState
+from plait.server.tenant import tenant_of
+from plait.types import GenerateRequest
 
 S = TypeVar("S", bound=msgspec.Struct)
 T = TypeVar("T")
@@ -43,7 +46,6 @@ class Call:
         self._receive = receive
         self._send = send
         self._sending_since: float | None = None
-        self._has_read_body = False
 
     def header(self, name: bytes) -> bytes | None:
         for key, value in self.scope["headers"]:
@@ -60,7 +62,6 @@ class Call:
             max_bytes=config.max_body_bytes,
             timeout_s=config.body_timeout_s,
         )
-        self._has_read_body = True
 
         def parse() -> S:
             return convert(decode_json(body), kind, allow_unknown=config.allow_unknown_fields)
@@ -68,6 +69,22 @@ class Call:
         if len(body) <= MAX_BYTES_ON_LOOP:
             return parse()
         return await self.while_connected(self.state.frontend.call(parse))
+
+    def owned(self, request: GenerateRequest) -> GenerateRequest:
+        """The request as its client's."""
+        client = self.scope.get("client")
+        return replace(request, tenant=tenant_of(client[0]) if client else "")
+
+    def check_choices(self, num_prompts: int, n: int) -> None:
+        """Raises HttpError when they are more than one request may ask for."""
+        limit = self.state.config.max_choices_per_request
+        if num_prompts * n > limit:
+            raise HttpError(
+                400,
+                f"{num_prompts} prompts with n {n} make {num_prompts * n} choices, but at most {limit} are allowed.",
+                param="prompt" if n == 1 else "n",
+                code="too_many_choices",
+            )
 
     def check_model(self, name: str | None) -> None:
         """Raises HttpError for a model that is not served; no name means ours."""
@@ -128,8 +145,8 @@ class Call:
             raise ClientGoneError from None
 
     def _closing(self) -> list[tuple[bytes, bytes]]:
-        """While draining, kept connections go elsewhere. Not with an unread body: that would reset the connection."""
-        return [(b"connection", b"close")] if self.state.is_draining and self._has_read_body else []
+        """While draining, kept connections go elsewhere."""
+        return [(b"connection", b"close")] if self.state.is_draining else []
 
     async def reply_json(self, content: Any, status: int = 200) -> None:
         await self.reply(status, encode(content), JSON_HEADERS)

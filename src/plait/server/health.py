@@ -6,14 +6,13 @@ from http import HTTPStatus
 
 from plait.metrics.page import CONTENT_TYPE
 from plait.server.endpoint import Call
-from plait.server.state import ServerState
+from plait.types import Health
 
 HEALTH_PATHS = ("/health", "/health/live", "/health/ready", "/health/progress")
 
 
-def health_reply(state: ServerState, path: str) -> tuple[int, dict[str, object]]:
-    """The status and body for one of HEALTH_PATHS; any thread may call it."""
-    health = state.health()
+def health_reply(health: Health, path: str) -> tuple[int, dict[str, object]]:
+    """The status and body for one of HEALTH_PATHS."""
     claims = {"live": health.is_alive, "ready": health.is_ready, "progress": health.is_progressing}
     what = path.rpartition("/")[2]
     is_good = claims[what] if what in claims else all(claims.values())
@@ -22,7 +21,7 @@ def health_reply(state: ServerState, path: str) -> tuple[int, dict[str, object]]
 
 
 async def handle_health(call: Call) -> None:
-    status, body = health_reply(call.state, call.scope["path"])
+    status, body = health_reply(call.state.health(), call.scope["path"])
     await call.reply_json(body, status)
 
 

