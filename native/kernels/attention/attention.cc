@@ -78,7 +78,7 @@ void attention_merge(const float* partials, int32_t num_partials, int32_t group,
 
 KvWriteFn kv_write_kernel(Isa isa) {
 #if PLAIT_HAS_AVX2
-  if (isa == Isa::kAvx2) return avx2::kv_write;
+  if (is_avx2_or_wider(isa)) return avx2::kv_write;
 #endif
   (void)isa;
   return scalar::kv_write;
@@ -86,7 +86,7 @@ KvWriteFn kv_write_kernel(Isa isa) {
 
 AttentionFn attention_kernel(Isa isa) {
 #if PLAIT_HAS_AVX2
-  if (isa == Isa::kAvx2) return avx2::attention;
+  if (is_avx2_or_wider(isa)) return avx2::attention;
 #endif
   (void)isa;
   return scalar::attention;
@@ -94,7 +94,7 @@ AttentionFn attention_kernel(Isa isa) {
 
 AttentionPartialFn attention_partial_kernel(Isa isa) {
 #if PLAIT_HAS_AVX2
-  if (isa == Isa::kAvx2) return avx2::attention_partial;
+  if (is_avx2_or_wider(isa)) return avx2::attention_partial;
 #endif
   (void)isa;
   return scalar::attention_partial;
@@ -102,7 +102,7 @@ AttentionPartialFn attention_partial_kernel(Isa isa) {
 
 AttentionMergeFn attention_merge_kernel(Isa isa) {
 #if PLAIT_HAS_AVX2
-  if (isa == Isa::kAvx2) return avx2::attention_merge;
+  if (is_avx2_or_wider(isa)) return avx2::attention_merge;
 #endif
   (void)isa;
   return scalar::attention_merge;
