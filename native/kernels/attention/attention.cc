@@ -56,56 +56,52 @@ Work carve_work(const AttentionArgs& args) {
   return w;
 }
 
-namespace scalar {
-void kv_write(const KvLayout& layout, std::byte* block, int32_t layer, int32_t head, int32_t slot_in_block,
-              const float* k, const float* v);
-void attention(const AttentionArgs& args);
-void attention_partial(const AttentionArgs& args, int32_t partition, float* partial);
-void attention_merge(const float* partials, int32_t num_partials, int32_t group, int32_t head_dim,
-                     float* out);
-}  // namespace scalar
+// The entry points of attention-inl.h in each namespace.
+#define PLAIT_DECLARE(lanes)                                                                         \
+  namespace lanes {                                                                                  \
+  void kv_write(const KvLayout& layout, std::byte* block, int32_t layer, int32_t head,               \
+                int32_t slot_in_block, const float* k, const float* v);                              \
+  void attention(const AttentionArgs& args);                                                         \
+  void attention_partial(const AttentionArgs& args, int32_t partition, float* partial);              \
+  void attention_merge(const float* partials, int32_t num_partials, int32_t group, int32_t head_dim, \
+                       float* out);                                                                  \
+  }
 
+PLAIT_DECLARE(scalar)
 #if PLAIT_HAS_AVX2
-namespace avx2 {
-void kv_write(const KvLayout& layout, std::byte* block, int32_t layer, int32_t head, int32_t slot_in_block,
-              const float* k, const float* v);
-void attention(const AttentionArgs& args);
-void attention_partial(const AttentionArgs& args, int32_t partition, float* partial);
-void attention_merge(const float* partials, int32_t num_partials, int32_t group, int32_t head_dim,
-                     float* out);
-}  // namespace avx2
+PLAIT_DECLARE(avx2)
+PLAIT_DECLARE(avx512vnni)
 #endif
+#undef PLAIT_DECLARE
 
-KvWriteFn kv_write_kernel(Isa isa) {
-#if PLAIT_HAS_AVX2
-  if (is_avx2_or_wider(isa)) return avx2::kv_write;
-#endif
-  (void)isa;
-  return scalar::kv_write;
-}
+namespace {
 
-AttentionFn attention_kernel(Isa isa) {
-#if PLAIT_HAS_AVX2
-  if (is_avx2_or_wider(isa)) return avx2::attention;
-#endif
-  (void)isa;
-  return scalar::attention;
-}
+struct Entries {
+  KvWriteFn kv_write;
+  AttentionFn attention;
+  AttentionPartialFn attention_partial;
+  AttentionMergeFn attention_merge;
+};
 
-AttentionPartialFn attention_partial_kernel(Isa isa) {
+Entries entries(Isa isa) {
+#define PLAIT_ENTRIES(lanes)                                                            \
+  {                                                                                     \
+    lanes::kv_write, lanes::attention, lanes::attention_partial, lanes::attention_merge \
+  }
 #if PLAIT_HAS_AVX2
-  if (is_avx2_or_wider(isa)) return avx2::attention_partial;
+  if (isa == Isa::kAvx512Vnni) return PLAIT_ENTRIES(avx512vnni);
+  if (is_avx2_or_wider(isa)) return PLAIT_ENTRIES(avx2);
 #endif
   (void)isa;
-  return scalar::attention_partial;
+  return PLAIT_ENTRIES(scalar);
+#undef PLAIT_ENTRIES
 }
 
-AttentionMergeFn attention_merge_kernel(Isa isa) {
-#if PLAIT_HAS_AVX2
-  if (is_avx2_or_wider(isa)) return avx2::attention_merge;
-#endif
-  (void)isa;
-  return scalar::attention_merge;
-}
+}  // namespace
+
+KvWriteFn kv_write_kernel(Isa isa) { return entries(isa).kv_write; }
+AttentionFn attention_kernel(Isa isa) { return entries(isa).attention; }
+AttentionPartialFn attention_partial_kernel(Isa isa) { return entries(isa).attention_partial; }
+AttentionMergeFn attention_merge_kernel(Isa isa) { return entries(isa).attention_merge; }
 
 }  // namespace plait

@@ -30,12 +30,6 @@ struct Shape {
 
 constexpr KvDtype kDtypes[] = {KvDtype::kF16, KvDtype::kQ8};
 
-std::vector<Isa> isas() {
-  std::vector<Isa> all{Isa::kScalar};
-  if (is_isa_supported(Isa::kAvx2)) all.push_back(Isa::kAvx2);
-  return all;
-}
-
 // 64-byte aligned bytes.
 struct Scratch {
   explicit Scratch(size_t num_bytes) : bytes(num_bytes + 64) {}
@@ -243,7 +237,7 @@ void check_shape(const Shape& shape, int32_t num_queries, uint32_t seed) {
                 num_queries, shape.window);
   }
   CHECK(error <= tolerance(shape.dtype));
-  for (const Isa isa : isas()) {
+  for (const Isa isa : supported_isas()) {
     CHECK(same_bits(attend(isa, cache, head, run, q), expected));
     for (int32_t i = 0; i < num_queries; ++i) {
       const size_t at = size_t(i) * query_floats;
@@ -326,7 +320,7 @@ TEST(attention_sees_only_its_positions) {
   for (const KvDtype dtype : kDtypes) {
     Cache cache({.head_dim = 32, .group = 2, .context = 80, .window = 20, .dtype = dtype}, 5);
     const std::vector<float> q = random_queries(cache, 16);
-    for (const Isa isa : isas()) {
+    for (const Isa isa : supported_isas()) {
       const std::vector<float> before = attend(isa, cache, 0, {50, 16}, q);
       CHECK(std::isfinite(before[0]));
       const int32_t first_block = cache.table[0];
@@ -357,7 +351,7 @@ TEST(attention_of_a_broken_query) {
       Cache cache({.head_dim = 32, .group = 2, .context = 100, .dtype = dtype}, 6);
       std::vector<float> q = random_queries(cache, 3);
       q[2 * 64 + 40] = bad;  // the last query's second head
-      for (const Isa isa : isas()) {
+      for (const Isa isa : supported_isas()) {
         const std::vector<float> out = attend(isa, cache, 0, {97, 3}, q);
         for (size_t i = 0; i < out.size(); ++i) CHECK(std::isnan(out[i]) == (i >= 160));
       }
@@ -373,7 +367,7 @@ TEST(attention_large_scores) {
     const Run run{696, 4};
     const std::vector<float> expected = attend(Isa::kScalar, cache, 0, run, q);
     for (const float x : expected) CHECK(std::isfinite(x) && std::fabs(x) < 6.0F);
-    for (const Isa isa : isas()) CHECK(same_bits(attend(isa, cache, 0, run, q), expected));
+    for (const Isa isa : supported_isas()) CHECK(same_bits(attend(isa, cache, 0, run, q), expected));
   }
 }
 
@@ -392,7 +386,7 @@ TEST(attention_q8_scales) {
     const Run run{114, 16};
     const std::vector<float> expected = attend(Isa::kScalar, cache, 0, run, q);
     CHECK(largest_error(cache, run, q, expected, 0) <= tolerance(KvDtype::kQ8) * std::max(1.0F, factor));
-    for (const Isa isa : isas()) CHECK(same_bits(attend(isa, cache, 0, run, q), expected));
+    for (const Isa isa : supported_isas()) CHECK(same_bits(attend(isa, cache, 0, run, q), expected));
   }
 }
 

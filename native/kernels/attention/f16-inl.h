@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "kernels/attention/attention.h"
@@ -150,12 +151,16 @@ void score_tile(const Work& w, const Chunk<B>& chunk, int32_t row, int32_t num_r
   }
 }
 
+struct KeepWeights {
+  F8 operator()(int, int32_t, F8 weights) const { return weights; }
+};
+
 // Rows [row, row + kRows) see the same positions of the chunk, at least one.
 template <int kRows, typename B>
 void weigh_rows(const Work& w, const Chunk<B>& chunk, int32_t row, const Seen& seen, float softcap) {
   Seen all[kRows];
   for (Seen& one : all) one = seen;
-  softmax_step<kRows>(w, row, all, softcap);
+  softmax_step<kRows>(w, row, all, softcap, KeepWeights{});
   add_values<kRows>(w, chunk, row, seen.lo, seen.hi);
 }
 
@@ -205,8 +210,9 @@ struct PoolSpan {
 
 inline PoolSpan span_in_pool(const AttentionArgs& args, int32_t position) {
   const KvLayout& layout = *args.layout;
-  const std::byte* block = block_in_pool(args, position);
-  const int64_t slot = position % layout.block_tokens;
+  const int32_t shift = std::countr_zero(static_cast<uint32_t>(layout.block_tokens));
+  const std::byte* block = block_in_pool(args, position, shift);
+  const int64_t slot = position & (layout.block_tokens - 1);
   return {reinterpret_cast<const uint16_t*>(block + layout.k_offset(args.layer, args.kv_head)) + slot,
           reinterpret_cast<const uint16_t*>(block + layout.v_offset(args.layer, args.kv_head)) +
               slot * layout.head_dim};

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "base/float16.h"
@@ -34,47 +35,71 @@ struct ChunkQ8 {
   int64_t k_fetch_stride = 0;
 };
 
-// acc[r][v] += a[r * a_stride + 2 k ..] * b[k * b_stride + 16 v ..]. kIsAhead: one cache line every two
+// Sums of rows by 16 lanes. An addition of its own takes one cycle; a fused one takes several, so that two
+// sets of sums take turns then. They are exact: how they are added up changes no bit.
+template <int kRows>
+struct Sums {
+#if defined(PLAIT_LANES_VNNI)
+  static constexpr int kSets = 2;
+#else
+  static constexpr int kSets = 1;
+#endif
+  Sum32 set[kSets][kRows][2];
+
+  void clear() {
+    for (int s = 0; s < kSets; ++s) {
+      for (int r = 0; r < kRows; ++r) set[s][r][0] = set[s][r][1] = zero_sum();
+    }
+  }
+  F8 total(int r, int v) const {
+    return to_float(kSets == 1 ? set[0][r][v] : add_sums(set[0][r][v], set[kSets - 1][r][v]));
+  }
+};
+
+template <int kRows>
+inline void add_pair(const int16_t* a, int64_t a_stride, const int8_t* b, Sum32 (&sums)[kRows][2]) {
+  const P16 b0 = load_pairs(b);
+  const P16 b1 = load_pairs(b + 16);
+  for (int r = 0; r < kRows; ++r) {
+    const P16 factor = set1_pair(a + r * a_stride);
+    sums[r][0] = add_products(factor, b0, sums[r][0]);
+    sums[r][1] = add_products(factor, b1, sums[r][1]);
+    pin(sums[r][0]);
+    pin(sums[r][1]);
+  }
+}
+
+// sums[r][v] += a[r * a_stride + 2 k ..] * b[k * b_stride + 16 v ..]. kIsAhead: one cache line every two
 // pairs, fetch_stride apart, is fetched into the second-level cache.
 template <int kRows, bool kIsAhead>
 inline void multiply_pairs(const int16_t* a, int64_t a_stride, const int8_t* b, int64_t b_stride,
-                           const int8_t* fetch, int64_t fetch_stride, int32_t num_pairs,
-                           Sum32 (&acc)[kRows][2]) {
-  const auto add_pair = [&](int32_t k) {
-    const P16 b0 = load_pairs(b + k * b_stride);
-    const P16 b1 = load_pairs(b + k * b_stride + 16);
-    for (int r = 0; r < kRows; ++r) {
-      const P16 factor = set1_pair(a + r * a_stride + 2 * k);
-      acc[r][0] = add_products(factor, b0, acc[r][0]);
-      acc[r][1] = add_products(factor, b1, acc[r][1]);
-    }
-  };
+                           const int8_t* fetch, int64_t fetch_stride, int32_t num_pairs, Sums<kRows>& sums) {
   int32_t k = 0;
   for (; k + 2 <= num_pairs; k += 2) {
     if constexpr (kIsAhead) {
       __builtin_prefetch(fetch, 0, 2);
       fetch += fetch_stride;
     }
-    add_pair(k);
-    add_pair(k + 1);
+    add_pair<kRows>(a + 2 * k, a_stride, b + k * b_stride, sums.set[0]);
+    add_pair<kRows>(a + 2 * k + 2, a_stride, b + (k + 1) * b_stride, sums.set[Sums<kRows>::kSets - 1]);
   }
-  if (k < num_pairs) add_pair(k);
+  if (k < num_pairs) add_pair<kRows>(a + 2 * k, a_stride, b + k * b_stride, sums.set[0]);
 }
 
 // Scores of rows [row, row + kRows) for the spans that hold positions in [lo, hi).
 template <int kRows, bool kIsAhead>
 void score_rows_q8(const Work& w, const ChunkQ8& chunk, int32_t row, int32_t lo, int32_t hi) {
   for (int32_t span = lo / kSpan; span * kSpan < hi; ++span) {
-    Sum32 acc[kRows][2];
-    for (int r = 0; r < kRows; ++r) acc[r][0] = acc[r][1] = zero_sum();
+    Sums<kRows> sums;
+    sums.clear();
     multiply_pairs<kRows, kIsAhead>(w.q16 + row * w.head_dim, w.head_dim, chunk.k[span], chunk.k_stride,
-                                    chunk.k_fetch[span], chunk.k_fetch_stride, w.head_dim / 2, acc);
+                                    chunk.k_fetch[span], chunk.k_fetch_stride, w.head_dim / 2, sums);
     float* out = w.weights + row * kChunk + span * kSpan;
     for (int v = 0; v < 2; ++v) {
       const F8 k_scale = load(chunk.k_scale[span] + 8 * v);
       for (int r = 0; r < kRows; ++r) {
         const F8 scale = mul(k_scale, set1(w.q_scale[row + r]));
-        store(out + r * kChunk + 8 * v, mul(to_float(acc[r][v]), scale));
+        store(out + r * kChunk + 8 * v, mul(sums.total(r, v), scale));
       }
     }
   }
@@ -84,8 +109,8 @@ void score_rows_q8(const Work& w, const ChunkQ8& chunk, int32_t row, int32_t lo,
 template <int kRows, bool kIsAhead>
 void add_values_q8(const Work& w, const ChunkQ8& chunk, int32_t row, int32_t lo, int32_t hi) {
   for (int32_t column = 0; column < w.head_dim; column += kSpan) {
-    Sum32 sums[kRows][2];
-    for (int r = 0; r < kRows; ++r) sums[r][0] = sums[r][1] = zero_sum();
+    Sums<kRows> sums;
+    sums.clear();
     for (int32_t span = lo / kSpan; span * kSpan < hi; ++span) {
       const int32_t begin = std::max(lo - span * kSpan, 0) / 2;
       const int32_t end = (std::min(hi - span * kSpan, kSpan) + 1) / 2;
@@ -97,38 +122,46 @@ void add_values_q8(const Work& w, const ChunkQ8& chunk, int32_t row, int32_t lo,
       const F8 decay = set1(w.decay[row + r]);
       const F8 scale = set1(w.weight_scale[row + r]);
       float* out = w.acc + (row + r) * w.head_dim + column;
-      store(out, fma(to_float(sums[r][0]), scale, mul(load(out), decay)));
-      store(out + 8, fma(to_float(sums[r][1]), scale, mul(load(out + 8), decay)));
+      store(out, fma(sums.total(r, 0), scale, mul(load(out), decay)));
+      store(out + 8, fma(sums.total(r, 1), scale, mul(load(out + 8), decay)));
     }
   }
 }
 
-// The softmax weights of the rows times the scales of V, as int16 with one scale per row; 0 where a row does
-// not see. Row after row in each phase, as in softmax_step().
+// Multiplies softmax weights with the scales of V and finds the largest products.
 template <int kRows>
-void round_weights(const Work& w, const ChunkQ8& chunk, int32_t row0, const Seen (&seen)[kRows]) {
-  float largest[kRows];
-  for (int r = 0; r < kRows; ++r) {
-    const auto [lo, hi] = seen[r];
-    float* weights = w.weights + (row0 + r) * kChunk;
-    F8 highest = set1(0.0F);
-    for (int32_t i = lo / 8 * 8; i < hi; i += 8) {
-      F8 scaled = mul(load(weights + i), load(chunk.v_scale[i / kSpan] + i % kSpan));
-      if (i < lo || i + 8 > hi) scaled = only_seen(scaled, i, seen[r], 0.0F);  // other scales may be NaN
-      store(weights + i, scaled);
-      highest = max(highest, scaled);
-    }
-    largest[r] = max_lanes(highest);
+struct ScaleWeights {
+  const ChunkQ8& chunk;
+  const Seen (&seen)[kRows];
+  F8 (&highest)[kRows];
+
+  F8 operator()(int r, int32_t i, F8 weight) const {
+    F8 scaled = mul(weight, load(chunk.v_scale[i / kSpan] + i % kSpan));
+    // Where nothing is written, a scale may be NaN.
+    if (i < seen[r].lo || i + 8 > seen[r].hi) scaled = only_seen(scaled, i, seen[r], 0.0F);
+    highest[r] = max(highest[r], scaled);
+    return scaled;
   }
+};
+
+// The softmax step of the rows; then their weights times the scales of V as int16 with one scale per row, 0
+// where a row does not see.
+template <int kRows>
+void weigh_rows_q8(const Work& w, const ChunkQ8& chunk, int32_t row0, const Seen (&seen)[kRows],
+                   float softcap) {
+  F8 highest[kRows];
+  for (F8& most : highest) most = set1(0.0F);
+  softmax_step<kRows>(w, row0, seen, softcap, ScaleWeights<kRows>{chunk, seen, highest});
   for (int r = 0; r < kRows; ++r) {
     const auto [lo, hi] = seen[r];
     const float* weights = w.weights + (row0 + r) * kChunk;
     int16_t* out = w.weights16 + (row0 + r) * kChunk;
-    const bool is_some = largest[r] >= kLeastWeight;
-    w.weight_scale[row0 + r] = is_some ? largest[r] / kLargest16 : 0.0F;
+    const float largest = max_lanes(highest[r]);
+    const bool is_some = largest >= kLeastWeight;
+    w.weight_scale[row0 + r] = is_some ? largest / kLargest16 : 0.0F;
     if (!is_some || lo > 0 || hi < kChunk) std::memset(out, 0, sizeof(int16_t) * kChunk);
     if (!is_some) continue;
-    const F8 factor = set1(kLargest16 / largest[r]);
+    const F8 factor = set1(kLargest16 / largest);
     for (int32_t i = lo / 8 * 8; i < hi; i += 8) store_rounded(out + i, mul(load(weights + i), factor));
   }
 }
@@ -140,8 +173,7 @@ void walk_tile_q8(const Work& w, const ChunkQ8& chunk, int32_t chunk0, int32_t r
   score_rows_q8<kRows, kIsAhead>(w, chunk, row, lo, hi);
   Seen seen[kRows];
   for (int r = 0; r < kRows; ++r) seen[r] = {w.first_seen(row + r, chunk0), w.end_seen(row + r, chunk0)};
-  softmax_step<kRows>(w, row, seen, softcap);
-  round_weights<kRows>(w, chunk, row, seen);
+  weigh_rows_q8<kRows>(w, chunk, row, seen, softcap);
   add_values_q8<kRows, kIsAhead>(w, chunk, row, lo, hi);
 }
 
@@ -186,6 +218,8 @@ inline ChunkQ8 chunk_in_pool_q8(const AttentionArgs& args, int32_t chunk0, int32
   const size_t v_offset = layout.v_offset(args.layer, args.kv_head);
   const size_t k_scale_offset = layout.k_scale_offset(args.layer, args.kv_head);
   const size_t v_scale_offset = layout.v_scale_offset(args.layer, args.kv_head);
+  const int32_t slot_mask = layout.block_tokens - 1;
+  const int32_t shift = std::countr_zero(static_cast<uint32_t>(layout.block_tokens));
   ChunkQ8 chunk{};
   chunk.k_stride = int64_t{2} * layout.block_tokens;
   chunk.v_stride = int64_t{2} * layout.head_dim;
@@ -196,8 +230,8 @@ inline ChunkQ8 chunk_in_pool_q8(const AttentionArgs& args, int32_t chunk0, int32
   for (int32_t span = std::max(begin - chunk0, 0) / kSpan; span < kSpans && chunk0 + span * kSpan < end;
        ++span) {
     const int32_t position = chunk0 + span * kSpan;
-    const int64_t slot = position % layout.block_tokens;
-    const std::byte* block = block_in_pool(args, position);
+    const int64_t slot = position & slot_mask;
+    const std::byte* block = block_in_pool(args, position, shift);
     chunk.k[span] = reinterpret_cast<const int8_t*>(block + k_offset) + 2 * slot;
     chunk.v[span] = reinterpret_cast<const int8_t*>(block + v_offset) + slot * layout.head_dim;
     chunk.k_scale[span] = reinterpret_cast<const uint16_t*>(block + k_scale_offset) + slot;
@@ -207,8 +241,8 @@ inline ChunkQ8 chunk_in_pool_q8(const AttentionArgs& args, int32_t chunk0, int32
       chunk.v_fetch[span] = chunk.v[span];
       continue;
     }
-    const int64_t next_slot = (position + kChunk) % layout.block_tokens;
-    const std::byte* next = block_in_pool(args, position + kChunk);
+    const int64_t next_slot = (position + kChunk) & slot_mask;
+    const std::byte* next = block_in_pool(args, position + kChunk, shift);
     const int64_t half = is_line_shared && next_slot / kSpan % 2 == 1 ? layout.head_dim / 4 : 0;
     chunk.k_fetch[span] =
         reinterpret_cast<const int8_t*>(next + k_offset) + 2 * next_slot + half * chunk.k_stride;

@@ -25,10 +25,11 @@ inline F8 only_seen(F8 a, int32_t i, const Seen& seen, float other) {
 }
 
 // One online softmax step of rows [row0, row0 + kRows) over the positions of the chunk that each sees, at
-// least one: scores become weights, and max, sum and decay move on. Each phase runs for all rows before the
-// next, since the reductions of one row alone leave the CPU idle.
-template <int kRows>
-void softmax_step(const Work& w, int32_t row0, const Seen (&seen)[kRows], float softcap) {
+// least one: scores become weights, and max, sum and decay move on. What is kept of weights [i, i + 8) of row
+// row0 + r is keep(r, i, weights). Each phase runs for all rows before the next, since the reductions of one
+// row alone leave the CPU idle.
+template <int kRows, typename Keep>
+void softmax_step(const Work& w, int32_t row0, const Seen (&seen)[kRows], float softcap, const Keep& keep) {
   float highest[kRows];
   for (int r = 0; r < kRows; ++r) {
     const auto [lo, hi] = seen[r];
@@ -53,7 +54,7 @@ void softmax_step(const Work& w, int32_t row0, const Seen (&seen)[kRows], float 
     F8 total = set1(0.0F);
     for (int32_t i = lo / 8 * 8; i < hi; i += 8) {
       const F8 weight = exp_bounded(sub(load(s + i), offset));
-      store(s + i, weight);
+      store(s + i, keep(r, i, weight));
       total = add(total, weight);
     }
     float decay[8];
@@ -64,9 +65,9 @@ void softmax_step(const Work& w, int32_t row0, const Seen (&seen)[kRows], float 
   }
 }
 
-// A block of the pool, by a position in it.
-inline const std::byte* block_in_pool(const AttentionArgs& args, int32_t position) {
-  const auto block_id = static_cast<size_t>(args.block_table[position / args.layout->block_tokens]);
+// A block of the pool, by a position in it; blocks hold 2^shift positions.
+inline const std::byte* block_in_pool(const AttentionArgs& args, int32_t position, int32_t shift) {
+  const auto block_id = static_cast<size_t>(args.block_table[position >> shift]);
   return args.pool + block_id * args.layout->block_bytes();
 }
 

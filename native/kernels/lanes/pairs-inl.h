@@ -1,6 +1,9 @@
 // Exact products of int16 and int8, two per lane, for kernels with one body for all ISAs. Included like
 // lanes-inl.h. Integers: every ISA gives the same bits as long as sums stay inside int32.
 //
+// PLAIT_LANES_VNNI, besides PLAIT_LANES_AVX2: the CPU has AVX-512 VNNI, which multiplies and adds in one
+// instruction, and twice the registers.
+//
 // The plain form uses only loads and stores of lanes-inl.h, so that any F8 will do.
 #pragma once
 
@@ -29,7 +32,16 @@ inline P16 set1_pair(const int16_t* p) {
   return _mm256_set1_epi32(both);
 }
 // sum + a.first * b.first + a.second * b.second
-inline Sum32 add_products(P16 a, P16 b, Sum32 sum) { return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b)); }
+inline Sum32 add_products(P16 a, P16 b, Sum32 sum) {
+#if defined(PLAIT_LANES_VNNI)
+  return _mm256_dpwssd_epi32(sum, a, b);
+#else
+  return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
+#endif
+}
+// Keeps `sum` in its register across the turns of a loop; GCC copies it to and fro otherwise.
+inline void pin(Sum32& sum) { asm volatile("" : "+v"(sum)); }
+inline Sum32 add_sums(Sum32 a, Sum32 b) { return _mm256_add_epi32(a, b); }
 inline F8 to_float(Sum32 a) { return _mm256_cvtepi32_ps(a); }
 // Rounded to nearest even; what no int16 holds, NaN as well, becomes one of the two ends.
 inline void store_rounded(int16_t* p, F8 a) {
@@ -65,6 +77,11 @@ inline P16 set1_pair(const int16_t* p) {
 inline Sum32 add_products(P16 a, P16 b, Sum32 sum) {
   for (int i = 0; i < 8; ++i) sum.v[i] += a.v[2 * i] * b.v[2 * i] + a.v[2 * i + 1] * b.v[2 * i + 1];
   return sum;
+}
+inline void pin(Sum32&) {}
+inline Sum32 add_sums(Sum32 a, Sum32 b) {
+  for (int i = 0; i < 8; ++i) a.v[i] += b.v[i];
+  return a;
 }
 inline F8 to_float(Sum32 a) {
   float out[8];
