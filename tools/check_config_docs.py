@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args, get_origin
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/reference/configuration.md"
@@ -84,6 +84,8 @@ def _type_name(name: str, info: Any) -> str:
     from plait.config.values import Choices
 
     annotation = info.annotation
+    if get_origin(annotation) is Literal:
+        return f"text: one of {', '.join(get_args(annotation))}"
     while not isinstance(annotation, type):
         annotation = next(argument for argument in get_args(annotation) if argument is not type(None))
     is_bytes = name.endswith("_bytes")

@@ -34,15 +34,24 @@ Isa isa_of(const std::string& name) {
               "instruction set " + name + " is unknown or not supported by this CPU");
 }
 
+KvDtype kv_dtype_of(const std::string& name) {
+  if (name == "f16") return KvDtype::kF16;
+  if (name == "q8") return KvDtype::kQ8;
+  throw Error(ErrorCode::kInvalidArgument, "no KV cache dtype " + name + "; use f16 or q8");
+}
+
 namespace {
 
 void register_plan(nb::module_& m) {
   nb::class_<KvLayout>(m, "KvLayout")
       .def(
           "__init__",
-          [](KvLayout* self, int32_t num_layers, int32_t num_kv_heads, int32_t head_dim,
-             int32_t block_tokens) { new (self) KvLayout{num_layers, num_kv_heads, head_dim, block_tokens}; },
-          "num_layers"_a, "num_kv_heads"_a, "head_dim"_a, "block_tokens"_a)
+          [](KvLayout* self, int32_t num_layers, int32_t num_kv_heads, int32_t head_dim, int32_t block_tokens,
+             const std::string& dtype) {
+            new (self) KvLayout{num_layers, num_kv_heads, head_dim, block_tokens, kv_dtype_of(dtype)};
+          },
+          "num_layers"_a, "num_kv_heads"_a, "head_dim"_a, "block_tokens"_a, "dtype"_a = "f16",
+          "dtype: f16 or q8.")
       .def_prop_ro("block_bytes", &KvLayout::block_bytes)
       .def_ro("block_tokens", &KvLayout::block_tokens);
 

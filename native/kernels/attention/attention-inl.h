@@ -1,352 +1,21 @@
 // The body of the attention kernels for one ISA; see lanes-inl.h for how it is included.
 //
 // Work goes in chunks of kChunk positions (aligned, from position 0), cut in spans of 16. A row is one query
-// of one head. Per chunk: scores of all rows, softmax step of each row, weighted V rows added. Scores and
-// outputs are both products of the form C[row][16 lanes] += A[row][k] * B[k][16 lanes], k rising, each C
-// element in a lane of its own; how rows are tiled changes no bit. A row touches only its own positions:
-// lanes outside are replaced before the softmax, and V rows outside are never multiplied.
+// of one head. Per chunk: scores of all rows, softmax step of each row, weighted V rows added (f16-inl.h,
+// q8-inl.h). What is here: partitions, merges, and the KV write.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "kernels/attention/attention.h"
+#include "kernels/attention/f16-inl.h"
+#include "kernels/attention/q8-inl.h"
+#include "kernels/attention/rows-inl.h"
 #include "kernels/attention/work.h"
-#include "kernels/lanes/exp-inl.h"
 
 namespace plait::PLAIT_LANES {
-
-inline constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
-
-// K and V of one chunk as the products read them: elements of type B, f16 in the pool or f32 in scratch.
-template <typename B>
-struct Chunk {
-  const B* k[kSpans];  // span s: k[s] + d * k_stride + position in the span
-  int64_t k_stride = 0;
-  const B* v[kSpans];  // span s: v[s] + column_offset(column) + (position in the span) * v_stride
-  int64_t v_stride = 0;
-  int64_t v_tile_stride = 0;  // from one tile of 16 columns to the next
-  int64_t k_ahead[kSpans];    // f16: elements from span s to the same span of the next chunk
-  int64_t v_ahead[kSpans];
-};
-
-// acc[r][part][v] += a[r * a_stride + k] * b[part][k * b_stride + 8 v ..], k rising. Elements in the pool
-// (f16) are fetched `ahead` elements further on into the second-level cache as well: the next chunk lies in
-// other blocks, where no hardware looks ahead, and the first level has too few misses in flight for the
-// memory.
-template <int kRows, int kParts, typename B>
-inline void multiply(const float* a, int64_t a_stride, const B* const (&b)[kParts], int64_t b_stride,
-                     const int64_t (&ahead)[kParts], int32_t num_k, F8 (&acc)[kRows][kParts][2]) {
-  for (int32_t k = 0; k < num_k; ++k) {
-    for (int part = 0; part < kParts; ++part) {
-      const B* row = b[part] + k * b_stride;
-      if constexpr (sizeof(B) == 2) __builtin_prefetch(row + ahead[part], 0, 2);
-      if constexpr (kParts == 1) {
-        const F8 b0 = load(row);
-        const F8 b1 = load(row + 8);
-        for (int r = 0; r < kRows; ++r) {
-          const F8 factor = set1(a[r * a_stride + k]);
-          acc[r][part][0] = fma(factor, b0, acc[r][part][0]);
-          acc[r][part][1] = fma(factor, b1, acc[r][part][1]);
-        }
-      } else {  // one vector of b at a time: with 12 sums and 3 factors, a second one would spill
-        for (int v = 0; v < 2; ++v) {
-          const F8 column = load(row + 8 * v);
-          for (int r = 0; r < kRows; ++r)
-            acc[r][part][v] = fma(set1(a[r * a_stride + k]), column, acc[r][part][v]);
-        }
-      }
-    }
-  }
-}
-
-// Few rows take two parts at once, so that enough sums are under way to hide the latency of one.
-template <int kRows>
-inline constexpr int kPartsOf = kRows <= 3 ? 2 : 1;
-
-// Scores of kRows rows for spans [span, span + kParts).
-template <int kRows, int kParts, typename B>
-void score_spans(const Work& w, const Chunk<B>& chunk, int32_t row, int32_t span) {
-  F8 acc[kRows][kParts][2];
-  const B* b[kParts];
-  int64_t ahead[kParts];
-  for (int part = 0; part < kParts; ++part) {
-    b[part] = chunk.k[span + part];
-    ahead[part] = chunk.k_ahead[span + part];
-    for (int r = 0; r < kRows; ++r) acc[r][part][0] = acc[r][part][1] = set1(0.0F);
-  }
-  multiply<kRows, kParts>(w.q + row * w.head_dim, w.head_dim, b, chunk.k_stride, ahead, w.head_dim, acc);
-  for (int part = 0; part < kParts; ++part) {
-    float* out = w.weights + row * kChunk + (span + part) * kSpan;
-    for (int r = 0; r < kRows; ++r) {
-      store(out + r * kChunk, acc[r][part][0]);
-      store(out + r * kChunk + 8, acc[r][part][1]);
-    }
-  }
-}
-
-template <int kRows, typename B>
-void score_rows(const Work& w, const Chunk<B>& chunk, int32_t row, int32_t lo, int32_t hi) {
-  int32_t span = lo / kSpan;
-  for (; (span + kPartsOf<kRows> - 1) * kSpan < hi; span += kPartsOf<kRows>) {
-    score_spans<kRows, kPartsOf<kRows>>(w, chunk, row, span);
-  }
-  for (; span * kSpan < hi; ++span) score_spans<kRows, 1>(w, chunk, row, span);
-}
-
-// Rows [row, row + kRows) see the same positions [lo, hi) of the chunk. kParts tiles of 16 columns.
-template <int kRows, int kParts, typename B>
-void add_columns(const Work& w, const Chunk<B>& chunk, int32_t row, int32_t tile, int32_t lo, int32_t hi) {
-  F8 acc[kRows][kParts][2];
-  float* out = w.acc + row * w.head_dim + tile * kSpan;
-  for (int r = 0; r < kRows; ++r) {
-    const F8 decay = set1(w.decay[row + r]);
-    for (int part = 0; part < kParts; ++part) {
-      acc[r][part][0] = mul(load(out + r * w.head_dim + part * kSpan), decay);
-      acc[r][part][1] = mul(load(out + r * w.head_dim + part * kSpan + 8), decay);
-    }
-  }
-  for (int32_t span = lo / kSpan; span * kSpan < hi; ++span) {
-    const int32_t begin = std::max(lo - span * kSpan, 0);
-    const int32_t end = std::min(hi - span * kSpan, kSpan);
-    const B* b[kParts];
-    int64_t ahead[kParts];
-    for (int part = 0; part < kParts; ++part) {
-      b[part] = chunk.v[span] + (tile + part) * chunk.v_tile_stride + begin * chunk.v_stride;
-      ahead[part] = chunk.v_ahead[span];
-    }
-    multiply<kRows, kParts>(w.weights + row * kChunk + span * kSpan + begin, kChunk, b, chunk.v_stride, ahead,
-                            end - begin, acc);
-  }
-  for (int r = 0; r < kRows; ++r) {
-    for (int part = 0; part < kParts; ++part) {
-      store(out + r * w.head_dim + part * kSpan, acc[r][part][0]);
-      store(out + r * w.head_dim + part * kSpan + 8, acc[r][part][1]);
-    }
-  }
-}
-
-template <int kRows, typename B>
-void add_values(const Work& w, const Chunk<B>& chunk, int32_t row, int32_t lo, int32_t hi) {
-  const int32_t num_tiles = w.head_dim / kSpan;
-  int32_t tile = 0;
-  for (; tile + kPartsOf<kRows> <= num_tiles; tile += kPartsOf<kRows>) {
-    add_columns<kRows, kPartsOf<kRows>>(w, chunk, row, tile, lo, hi);
-  }
-  for (; tile < num_tiles; ++tile) add_columns<kRows, 1>(w, chunk, row, tile, lo, hi);
-}
-
-template <typename B>
-void score_tile(const Work& w, const Chunk<B>& chunk, int32_t row, int32_t num_rows, int32_t lo, int32_t hi) {
-  switch (num_rows) {
-    case 1:
-      return score_rows<1>(w, chunk, row, lo, hi);
-    case 2:
-      return score_rows<2>(w, chunk, row, lo, hi);
-    case 3:
-      return score_rows<3>(w, chunk, row, lo, hi);
-    case 4:
-      return score_rows<4>(w, chunk, row, lo, hi);
-    case 5:
-      return score_rows<5>(w, chunk, row, lo, hi);
-    default:
-      return score_rows<6>(w, chunk, row, lo, hi);
-  }
-}
-
-template <typename B>
-void add_values_tile(const Work& w, const Chunk<B>& chunk, int32_t row, int32_t num_rows, int32_t lo,
-                     int32_t hi) {
-  switch (num_rows) {
-    case 1:
-      return add_values<1>(w, chunk, row, lo, hi);
-    case 2:
-      return add_values<2>(w, chunk, row, lo, hi);
-    case 3:
-      return add_values<3>(w, chunk, row, lo, hi);
-    case 4:
-      return add_values<4>(w, chunk, row, lo, hi);
-    case 5:
-      return add_values<5>(w, chunk, row, lo, hi);
-    default:
-      return add_values<6>(w, chunk, row, lo, hi);
-  }
-}
-
-// One online softmax step of one row over its positions [lo, hi) of the chunk: scores become weights, and
-// max, sum and decay move on.
-inline void softmax_step(const Work& w, int32_t row, int32_t lo, int32_t hi, float softcap) {
-  float* s = w.weights + row * kChunk;
-  const int32_t begin = lo / 8 * 8;
-  const int32_t end = (hi + 7) / 8 * 8;
-  const F8 minus_inf = set1(kMinusInf);
-  F8 highest = minus_inf;
-  for (int32_t i = begin; i < end; i += 8) {
-    F8 score = load(s + i);
-    if (softcap > 0.0F) score = mul(set1(softcap), tanh(mul(score, set1(1.0F / softcap))));
-    if (i < lo || i + 8 > hi) {
-      const F8 position = add(lane_indices(), set1(static_cast<float>(i)));
-      score = if_less(position, set1(static_cast<float>(lo)), minus_inf, score);
-      score = if_less(position, set1(static_cast<float>(hi)), score, minus_inf);
-    }
-    store(s + i, score);
-    highest = max(highest, score);
-  }
-  const float before = w.max[row];
-  const float chunk_max = max_lanes(highest);
-  const float now = before > chunk_max ? before : chunk_max;
-  const F8 offset = set1(now);
-  F8 total = set1(0.0F);
-  for (int32_t i = begin; i < end; i += 8) {
-    const F8 weight = exp_bounded(sub(load(s + i), offset));
-    store(s + i, weight);
-    total = add(total, weight);
-  }
-  float decay[8];
-  store(decay, exp_bounded(sub(set1(before), offset)));
-  w.decay[row] = decay[0];
-  w.max[row] = now;
-  w.sum[row] = std::fma(w.sum[row], decay[0], sum_lanes(total));
-}
-
-template <typename B>
-void walk_chunk(const Work& w, const Chunk<B>& chunk, int32_t chunk0, float softcap) {
-  for (int32_t row = 0; row < w.num_rows; row += kRowTile) {
-    const int32_t num_rows = std::min(kRowTile, w.num_rows - row);
-    const int32_t lo = w.first_seen(row, chunk0);
-    const int32_t hi = w.end_seen(row + num_rows - 1, chunk0);
-    score_tile(w, chunk, row, num_rows, lo, hi);
-  }
-  for (int32_t row = 0; row < w.num_rows;) {
-    const int32_t lo = w.first_seen(row, chunk0);
-    const int32_t hi = w.end_seen(row, chunk0);
-    int32_t end = row + 1;
-    while (end < w.num_rows && end - row < kRowTile && w.first_seen(end, chunk0) == lo &&
-           w.end_seen(end, chunk0) == hi) {
-      ++end;
-    }
-    if (lo < hi) {
-      for (int32_t r = row; r < end; ++r) softmax_step(w, r, lo, hi, softcap);
-      add_values_tile(w, chunk, row, end - row, lo, hi);
-    }
-    row = end;
-  }
-}
-
-struct PoolSpan {
-  const uint16_t* k;
-  const uint16_t* v;
-};
-
-inline PoolSpan span_in_pool(const AttentionArgs& args, int32_t position) {
-  const KvLayout& layout = *args.layout;
-  const auto block_id = static_cast<size_t>(args.block_table[position / layout.block_tokens]);
-  const std::byte* block = args.pool + block_id * layout.block_bytes();
-  const int64_t slot = position % layout.block_tokens;
-  return {reinterpret_cast<const uint16_t*>(block + layout.k_offset(args.layer, args.kv_head)) + slot,
-          reinterpret_cast<const uint16_t*>(block + layout.v_offset(args.layer, args.kv_head)) +
-              slot * layout.head_dim};
-}
-
-// The spans of one chunk that hold positions in [begin, end), in the pool. Entries of the block table before
-// them are not looked at: a block that left the window may be gone. Spans before `limit` may be fetched
-// ahead.
-inline Chunk<uint16_t> chunk_in_pool(const AttentionArgs& args, int32_t chunk0, int32_t begin, int32_t end,
-                                     int32_t limit) {
-  Chunk<uint16_t> chunk{};
-  chunk.k_stride = args.layout->block_tokens;
-  chunk.v_stride = args.layout->head_dim;
-  chunk.v_tile_stride = 16;
-  const int32_t first = std::max(begin - chunk0, 0) / kSpan;
-  for (int32_t span = first; span < kSpans && chunk0 + span * kSpan < end; ++span) {
-    const int32_t position = chunk0 + span * kSpan;
-    const PoolSpan here = span_in_pool(args, position);
-    chunk.k[span] = here.k;
-    chunk.v[span] = here.v;
-    if (position + kChunk >= limit) continue;
-    const PoolSpan next = span_in_pool(args, position + kChunk);
-    chunk.k_ahead[span] = next.k - here.k;
-    chunk.v_ahead[span] = next.v - here.v;
-  }
-  return chunk;
-}
-
-// Converts spans [first, end) of a chunk to f32, V in tiles of 16 columns so that every product reads
-// consecutive memory.
-inline Chunk<float> convert_chunk(const Work& w, const Chunk<uint16_t>& in, int32_t first, int32_t end) {
-  Chunk<float> out{};
-  out.k_stride = kSpan;
-  out.v_stride = kSpan;
-  out.v_tile_stride = kSpan * kChunk;
-  for (int32_t span = first; span < end; ++span) {
-    float* k = w.k32 + static_cast<int64_t>(span) * kSpan * w.head_dim;
-    for (int32_t d = 0; d < w.head_dim; ++d) {
-      store(k + d * kSpan, load(in.k[span] + d * in.k_stride));
-      store(k + d * kSpan + 8, load(in.k[span] + d * in.k_stride + 8));
-    }
-    float* v = w.v32 + span * kSpan * kSpan;
-    for (int32_t column = 0; column < w.head_dim; column += 16) {
-      float* tile = v + (column / 16) * out.v_tile_stride;
-      for (int32_t i = 0; i < kSpan; ++i) {
-        store(tile + i * kSpan, load(in.v[span] + i * in.v_stride + column));
-        store(tile + i * kSpan + 8, load(in.v[span] + i * in.v_stride + column + 8));
-      }
-    }
-    out.k[span] = k;
-    out.v[span] = v;
-  }
-  return out;
-}
-
-// The partial results of all rows over [begin, end) (inside one partition) in w.max, w.sum and w.acc.
-inline void walk_partition(const AttentionArgs& args, const Work& w, int32_t begin, int32_t end,
-                           int32_t limit) {
-  for (int32_t row = 0; row < w.num_rows; ++row) {
-    w.max[row] = kMinusInf;
-    w.sum[row] = 0.0F;
-  }
-  std::memset(w.acc, 0, sizeof(float) * static_cast<size_t>(w.num_rows) * static_cast<size_t>(w.head_dim));
-  for (int32_t chunk0 = begin / kChunk * kChunk; chunk0 < end; chunk0 += kChunk) {
-    const Chunk<uint16_t> chunk = chunk_in_pool(args, chunk0, begin, end, limit);
-    if (w.num_rows <= kRowTile) {  // each element is converted once anyway
-      walk_chunk(w, chunk, chunk0, args.softcap);
-    } else {
-      const int32_t first = std::max(begin - chunk0, 0) / kSpan;
-      const int32_t last = (std::min(end - chunk0, kChunk) + kSpan - 1) / kSpan;
-      walk_chunk(w, convert_chunk(w, chunk, first, last), chunk0, args.softcap);
-    }
-  }
-}
-
-// Adds a partial result to a running one. The only place where partials meet, so that every way to split the
-// partitions over calls gives the same bits.
-inline void merge_partial(float part_max, float part_sum, const float* part, int32_t head_dim, float& max,
-                          float& sum, float* acc) {
-  if (part_sum == 0.0F) return;
-  if (sum == 0.0F) {
-    max = part_max;
-    sum = part_sum;
-    std::memcpy(acc, part, sizeof(float) * static_cast<size_t>(head_dim));
-    return;
-  }
-  const float now = max > part_max ? max : part_max;
-  float decay[8];
-  float weight[8];
-  store(decay, exp_bounded(sub(set1(max), set1(now))));
-  store(weight, exp_bounded(sub(set1(part_max), set1(now))));
-  max = now;
-  sum = std::fma(sum, decay[0], part_sum * weight[0]);
-  for (int32_t d = 0; d < head_dim; d += 8) {
-    store(acc + d, fma(load(acc + d), set1(decay[0]), mul(load(part + d), set1(weight[0]))));
-  }
-}
-
-inline void finish_row(float sum, const float* acc, int32_t head_dim, float* out) {
-  const F8 factor = set1(1.0F / sum);
-  for (int32_t d = 0; d < head_dim; d += 8) store(out + d, mul(load(acc + d), factor));
-}
 
 inline Work start_work(const AttentionArgs& args) {
   const Work w = carve_work(args);
@@ -356,7 +25,24 @@ inline Work start_work(const AttentionArgs& args) {
       store(w.q + row * w.head_dim + d, mul(load(q + d), set1(args.scale)));
     }
   }
+  if (args.layout->dtype == KvDtype::kQ8) round_queries(w);
   return w;
+}
+
+// The partial results of all rows over [begin, end) (inside one partition) in w.max, w.sum and w.acc. Spans
+// before `limit` may be fetched ahead.
+inline void walk_partition(const AttentionArgs& args, const Work& w, int32_t begin, int32_t end,
+                           int32_t limit) {
+  for (int32_t row = 0; row < w.num_rows; ++row) {
+    w.max[row] = kMinusInf;
+    w.sum[row] = 0.0F;
+  }
+  std::memset(w.acc, 0, sizeof(float) * static_cast<size_t>(w.num_rows) * static_cast<size_t>(w.head_dim));
+  if (args.layout->dtype == KvDtype::kQ8) {
+    walk_q8(args, w, begin, end, limit);
+  } else {
+    walk_f16(args, w, begin, end, limit);
+  }
 }
 
 void attention(const AttentionArgs& args) {
@@ -407,14 +93,10 @@ void attention_merge(const float* partials, int32_t num_partials, int32_t group,
 
 void kv_write(const KvLayout& layout, std::byte* block, int32_t layer, int32_t head, int32_t slot_in_block,
               const float* k, const float* v) {
-  auto* k_out = reinterpret_cast<uint16_t*>(block + layout.k_offset(layer, head)) + slot_in_block;
-  auto* v_out = reinterpret_cast<uint16_t*>(block + layout.v_offset(layer, head)) +
-                static_cast<int64_t>(slot_in_block) * layout.head_dim;
-  for (int32_t d = 0; d < layout.head_dim; d += 8) {
-    store(v_out + d, load(v + d));
-    uint16_t half[8];
-    store(half, load(k + d));
-    for (int32_t i = 0; i < 8; ++i) k_out[static_cast<int64_t>(d + i) * layout.block_tokens] = half[i];
+  if (layout.dtype == KvDtype::kQ8) {
+    kv_write_q8(layout, block, layer, head, slot_in_block, k, v);
+  } else {
+    kv_write_f16(layout, block, layer, head, slot_in_block, k, v);
   }
 }
 

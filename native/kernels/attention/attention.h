@@ -16,30 +16,55 @@ namespace plait {
 
 inline constexpr int32_t kPartition = 512;  // positions that one partial result covers
 
-// One KV block holds `block_tokens` positions of every layer, f16:
-//   for each layer: for each kv head: K [head_dim][block_tokens] (positions are lanes),
-//                   then for each kv head: V [block_tokens][head_dim].
+// How K and V are stored.
+//   kF16: rounded to nearest even f16.
+//   kQ8: signed bytes of at most 127, with one f16 scale for the K and one for the V of each position and
+//   head:
+//     the scale is the largest magnitude / 127, rounded up, and a byte is the value / scale, rounded to
+//     nearest even. A position's bytes depend on its own values only. K or V that is not finite makes the
+//     scale of K NaN.
+enum class KvDtype : uint8_t { kF16, kQ8 };
+
+// One KV block holds `block_tokens` positions of every layer. For each layer, for each kv head:
+//   kF16: K [head_dim][block_tokens] (positions are lanes), then V [block_tokens][head_dim];
+//   kQ8:  K [head_dim / 2][block_tokens][2], then V [block_tokens / 2][head_dim][2] (what a product adds up
+//         lies side by side), then f16 scales of K [block_tokens] and of V [block_tokens].
 struct KvLayout {
   int32_t num_layers = 0;
   int32_t num_kv_heads = 0;
-  int32_t head_dim = 0;       // a multiple of 16
+  int32_t head_dim = 0;       // a multiple of 16; kQ8: at most kMaxHeadDimQ8
   int32_t block_tokens = 16;  // a multiple of 16 that divides kPartition
+  KvDtype dtype = KvDtype::kF16;
 
-  size_t head_bytes() const {
-    return size_t{2} * static_cast<size_t>(head_dim) * static_cast<size_t>(block_tokens);
+  size_t head_bytes() const { return 2 * part_bytes() + 2 * scale_bytes(); }
+  size_t block_bytes() const {
+    return static_cast<size_t>(num_layers) * static_cast<size_t>(num_kv_heads) * head_bytes();
   }
-  size_t layer_bytes() const { return 2 * static_cast<size_t>(num_kv_heads) * head_bytes(); }
-  size_t block_bytes() const { return static_cast<size_t>(num_layers) * layer_bytes(); }
   size_t k_offset(int32_t layer, int32_t head) const {
-    return static_cast<size_t>(layer) * layer_bytes() + static_cast<size_t>(head) * head_bytes();
+    const auto index = static_cast<size_t>(layer) * static_cast<size_t>(num_kv_heads);
+    return (index + static_cast<size_t>(head)) * head_bytes();
   }
-  size_t v_offset(int32_t layer, int32_t head) const {
-    return k_offset(layer, head) + static_cast<size_t>(num_kv_heads) * head_bytes();
+  size_t v_offset(int32_t layer, int32_t head) const { return k_offset(layer, head) + part_bytes(); }
+  size_t k_scale_offset(int32_t layer, int32_t head) const {
+    return k_offset(layer, head) + 2 * part_bytes();
+  }
+  size_t v_scale_offset(int32_t layer, int32_t head) const {
+    return k_scale_offset(layer, head) + scale_bytes();
+  }
+
+  size_t part_bytes() const {  // K or V
+    const size_t element = dtype == KvDtype::kF16 ? 2 : 1;
+    return element * static_cast<size_t>(head_dim) * static_cast<size_t>(block_tokens);
+  }
+  size_t scale_bytes() const {
+    return dtype == KvDtype::kF16 ? 0 : sizeof(uint16_t) * static_cast<size_t>(block_tokens);
   }
 };
 
-// Writes one position of K and V ([head_dim] float32 each, rounded to nearest even f16) for one layer and
-// head.
+// Products of int16 and int8 over a head are added in int32: 512 * 32767 * 128 < 2^31.
+inline constexpr int32_t kMaxHeadDimQ8 = 512;
+
+// Writes one position of K and V ([head_dim] float32 each) for one layer and head.
 using KvWriteFn = void (*)(const KvLayout& layout, std::byte* block, int32_t layer, int32_t head,
                            int32_t slot_in_block, const float* k, const float* v);
 

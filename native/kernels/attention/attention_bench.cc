@@ -1,10 +1,10 @@
-// Speed of attention on one core: ./attention_bench [scalar|avx2]
-// Prefill: 16 queries of a group of heads, in multiply-adds. Decode: one query over KV too large for the
-// caches, blocks in random order, in bytes of KV.
+// Speed of attention on one core, in CPU time of the thread: ./attention_bench [scalar|avx2]
+// Prefill: 16 queries of a group of heads, in multiply-adds. Decode: one query of each of many sequences, so
+// that no KV is in the caches, blocks in random order: time of one call, ns per position, and bytes of KV.
 #include <sys/mman.h>
+#include <time.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -25,21 +25,32 @@ struct Setup {
   int32_t context = 512;
   int32_t num_queries = 16;
   int32_t block_tokens = 16;
+  KvDtype dtype = KvDtype::kF16;
+  int32_t num_seqs = 1;
 };
+
+double thread_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
 
 struct Bench {
   explicit Bench(const Setup& s, int32_t num_layers, int32_t num_kv_heads) : setup(s) {
     layout = {.num_layers = num_layers,
               .num_kv_heads = num_kv_heads,
               .head_dim = s.head_dim,
-              .block_tokens = s.block_tokens};
-    const auto num_blocks = static_cast<size_t>((s.context + s.block_tokens - 1) / s.block_tokens);
+              .block_tokens = s.block_tokens,
+              .dtype = s.dtype};
+    blocks_of_seq = (s.context + s.block_tokens - 1) / s.block_tokens;
+    const auto num_blocks = static_cast<size_t>(blocks_of_seq) * static_cast<size_t>(s.num_seqs);
     // Huge pages where the system gives them, as for a real pool.
     constexpr size_t kHugePage = size_t{2} << 20;
     const size_t num_bytes = (layout.block_bytes() * num_blocks + kHugePage - 1) / kHugePage * kHugePage;
     pool.reset(static_cast<uint16_t*>(std::aligned_alloc(kHugePage, num_bytes)));
     madvise(pool.get(), num_bytes, MADV_HUGEPAGE);
     std::mt19937 rng(1);
+    // f16 of 2^-4 to 2^-3 of both signs; as signed bytes with such scales it is as good.
     for (size_t i = 0; i < num_bytes / 2; ++i)
       pool.get()[i] = static_cast<uint16_t>(0x2C00 + (rng() & 0x83FF));
     table.resize(num_blocks);
@@ -56,7 +67,6 @@ struct Bench {
     AttentionArgs args;
     args.layout = &layout;
     args.pool = reinterpret_cast<const std::byte*>(pool.get());
-    args.block_table = table.data();
     args.group = setup.group;
     args.q = q.data();
     args.q_stride = int64_t{setup.group} * setup.head_dim;
@@ -70,17 +80,20 @@ struct Bench {
     args.scratch = static_cast<std::byte*>(std::align(64, 64, aligned, space));
     double best = 1e9;
     for (int round = 0; round < 5; ++round) {
-      const auto begin = std::chrono::steady_clock::now();
+      const double begin = thread_seconds();
       int calls = 0;
       double seconds = 0;
       while (seconds < 0.04) {
-        for (args.layer = 0; args.layer < layout.num_layers; ++args.layer) {
-          for (args.kv_head = 0; args.kv_head < layout.num_kv_heads; ++args.kv_head) {
-            attention_kernel(isa)(args);
-            ++calls;
+        for (int32_t seq = 0; seq < setup.num_seqs; ++seq) {
+          args.block_table = table.data() + static_cast<int64_t>(seq) * blocks_of_seq;
+          for (args.layer = 0; args.layer < layout.num_layers; ++args.layer) {
+            for (args.kv_head = 0; args.kv_head < layout.num_kv_heads; ++args.kv_head) {
+              attention_kernel(isa)(args);
+              ++calls;
+            }
           }
         }
-        seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+        seconds = thread_seconds() - begin;
       }
       best = std::min(best, seconds / calls);
     }
@@ -89,38 +102,59 @@ struct Bench {
 
   Setup setup;
   KvLayout layout;
+  int32_t blocks_of_seq = 0;
   std::unique_ptr<uint16_t, decltype([](uint16_t* p) { std::free(p); })> pool;
   std::vector<int32_t> table;
   std::vector<float> q, out;
   std::vector<std::byte> scratch;
 };
 
+const char* name_of(KvDtype dtype) { return dtype == KvDtype::kF16 ? "f16" : "q8 "; }
+
 void prefill(Isa isa, const Setup& s) {
   Bench bench(s, 1, 1);
   const double seen = s.context - (s.num_queries - 1) / 2.0;
   const double macs = 2.0 * seen * s.num_queries * s.group * s.head_dim;
-  std::printf("prefill head_dim %3d group %d context %5d: %6.1f GFMA/s\n", s.head_dim, s.group, s.context,
-              macs / bench.time(isa) * 1e-9);
+  std::printf("prefill %s head_dim %3d group %d context %5d: %6.1f GMAC/s\n", name_of(s.dtype), s.head_dim,
+              s.group, s.context, macs / bench.time(isa) * 1e-9);
 }
 
-void decode(Isa isa, const Setup& s) {
+// One query over KV that stays in the caches.
+void decode_hot(Isa isa, Setup s) {
+  s.num_queries = 1;
+  Bench bench(s, 1, 1);
+  const double seconds = bench.time(isa);
+  std::printf("cached  %s head_dim %3d group %d context %5d: %7.2f us %6.2f ns/position\n", name_of(s.dtype),
+              s.head_dim, s.group, s.context, seconds * 1e6, seconds * 1e9 / s.context);
+}
+
+// 30 layers of 3 kv heads, with at least 128 MB of KV.
+void decode(Isa isa, Setup s) {
+  s.num_queries = 1;
+  s.num_seqs = std::max(1, 128'000'000 / (90 * 4 * s.context * s.head_dim));
   Bench bench(s, 30, 3);
-  const double bytes = 4.0 * s.context * s.head_dim;
-  std::printf("decode  head_dim %3d group %d context %5d: %6.1f GB/s\n", s.head_dim, s.group, s.context,
-              bytes / bench.time(isa) * 1e-9);
+  const double bytes = static_cast<double>(bench.layout.block_bytes()) / 90.0 / s.block_tokens * s.context;
+  const double seconds = bench.time(isa);
+  std::printf("decode  %s head_dim %3d group %d context %5d: %7.2f us %6.2f ns/position %5.1f GB/s\n",
+              name_of(s.dtype), s.head_dim, s.group, s.context, seconds * 1e6, seconds * 1e9 / s.context,
+              bytes / seconds * 1e-9);
 }
 
 int run(int argc, char** argv) {
   const bool is_scalar = argc > 1 && std::strcmp(argv[1], "scalar") == 0;
   const Isa isa = is_scalar ? Isa::kScalar : choose_isa().isa;
   std::printf("isa %s\n", isa_name(isa));
-  for (const int32_t context : {128, 512, 4096}) prefill(isa, {.context = context});
-  prefill(isa, {.head_dim = 128, .group = 4, .context = 2048});
-  prefill(isa, {.head_dim = 256, .group = 4, .context = 2048});
-  for (const int32_t context : {128, 1000, 4000}) decode(isa, {.context = context, .num_queries = 1});
-  decode(isa, {.group = 1, .context = 4000, .num_queries = 1});
-  decode(isa, {.head_dim = 128, .group = 4, .context = 2000, .num_queries = 1});
-  decode(isa, {.head_dim = 256, .group = 4, .context = 1000, .num_queries = 1});
+  for (const KvDtype dtype : {KvDtype::kF16, KvDtype::kQ8}) {
+    for (const int32_t context : {128, 512, 4096}) prefill(isa, {.context = context, .dtype = dtype});
+    prefill(isa, {.head_dim = 256, .group = 4, .context = 2048, .dtype = dtype});
+  }
+  for (const KvDtype dtype : {KvDtype::kF16, KvDtype::kQ8}) {
+    for (const int32_t group : {1, 3}) decode_hot(isa, {.group = group, .dtype = dtype});
+    for (const int32_t context : {32, 140, 1000, 4000}) decode(isa, {.context = context, .dtype = dtype});
+    decode(isa, {.group = 1, .context = 4000, .dtype = dtype});
+    decode(isa, {.head_dim = 128, .group = 4, .context = 2000, .dtype = dtype});
+    decode(isa, {.head_dim = 256, .group = 4, .context = 1000, .dtype = dtype});
+  }
   return 0;
 }
 

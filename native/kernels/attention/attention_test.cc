@@ -25,7 +25,10 @@ struct Shape {
   int32_t context = 1;  // positions that are written
   int32_t window = 0;
   float softcap = 0.0F;
+  KvDtype dtype = KvDtype::kF16;
 };
+
+constexpr KvDtype kDtypes[] = {KvDtype::kF16, KvDtype::kQ8};
 
 // 64-byte aligned bytes.
 struct Scratch {
@@ -43,7 +46,8 @@ struct Cache {
     layout = {.num_layers = 2,
               .num_kv_heads = s.num_kv_heads,
               .head_dim = s.head_dim,
-              .block_tokens = s.block_tokens};
+              .block_tokens = s.block_tokens,
+              .dtype = s.dtype};
     const int32_t num_blocks = (s.context + s.block_tokens - 1) / s.block_tokens;
     pool.resize(layout.block_bytes() * static_cast<size_t>(num_blocks + 3));
     poison(0, pool.size());
@@ -74,6 +78,32 @@ struct Cache {
       kv_write_kernel(isa)(layout, block(position), 1, head, position % shape.block_tokens,
                            &k[row(position, head)], &v[row(position, head)]);
     }
+  }
+
+  // `values` (k or v) of one position and head as the cache holds them, from the definition in attention.h.
+  std::vector<double> stored(const std::vector<float>& values, int32_t position, int32_t head) const {
+    const float* x = &values[row(position, head)];
+    const auto head_dim = size_t(shape.head_dim);
+    std::vector<double> out(head_dim);
+    if (shape.dtype == KvDtype::kF16) {
+      for (size_t d = 0; d < head_dim; ++d) out[d] = double(half_to_float(float_to_half(x[d])));
+      return out;
+    }
+    const double scale = scale_of(x, shape.head_dim);
+    for (size_t d = 0; d < head_dim; ++d) {
+      out[d] = scale > 0 ? std::nearbyint(double(x[d]) / scale) * scale : 0.0;
+    }
+    return out;
+  }
+  // The least f16 that is not below the largest magnitude / 127.
+  static double scale_of(const float* x, int32_t num) {
+    double largest = 0;
+    for (int32_t d = 0; d < num; ++d) largest = std::max(largest, std::fabs(double(x[d])));
+    uint32_t half = 0;  // f16 of one sign are in the order of their bits
+    for (uint32_t step = 0x4000; step > 0; step /= 2) {
+      if (double(half_to_float(static_cast<uint16_t>(half + step - 1))) < largest / 127.0) half += step;
+    }
+    return double(half_to_float(static_cast<uint16_t>(half)));
   }
 
   Shape shape;
@@ -143,17 +173,16 @@ std::vector<float> attend_in_parts(Isa isa, Cache& cache, int32_t head, int32_t 
   return out;
 }
 
-// One query of one query head.
+// One query of one query head over K and V as the cache holds them.
 std::vector<double> oracle(const Cache& cache, int32_t head, int32_t position, const float* q) {
   const Shape& s = cache.shape;
   const double scale = 1.0 / std::sqrt(double(s.head_dim));
   const int32_t first = s.window > 0 ? std::max(0, position + 1 - s.window) : 0;
   std::vector<double> scores;
   for (int32_t p = first; p <= position; ++p) {
+    const std::vector<double> k = cache.stored(cache.k, p, head);
     double dot = 0;
-    for (int32_t d = 0; d < s.head_dim; ++d) {
-      dot += double(q[d]) * double(half_to_float(float_to_half(cache.k[cache.row(p, head) + size_t(d)])));
-    }
+    for (size_t d = 0; d < k.size(); ++d) dot += double(q[d]) * k[d];
     dot *= scale;
     scores.push_back(s.softcap > 0 ? s.softcap * std::tanh(dot / s.softcap) : dot);
   }
@@ -163,10 +192,8 @@ std::vector<double> oracle(const Cache& cache, int32_t head, int32_t position, c
   for (size_t i = 0; i < scores.size(); ++i) {
     const double weight = std::exp(scores[i] - highest);
     sum += weight;
-    for (int32_t d = 0; d < s.head_dim; ++d) {
-      const size_t at = cache.row(first + int32_t(i), head) + size_t(d);
-      out[size_t(d)] += weight * double(half_to_float(float_to_half(cache.v[at])));
-    }
+    const std::vector<double> v = cache.stored(cache.v, first + int32_t(i), head);
+    for (size_t d = 0; d < v.size(); ++d) out[d] += weight * v[d];
   }
   for (double& x : out) x /= sum;
   return out;
@@ -190,8 +217,10 @@ double largest_error(Cache& cache, const Run& run, const std::vector<float>& q, 
   return std::isfinite(worst) ? worst : 1e30;
 }
 
-// Values are N(0, 1), outputs within 5: the tolerance is some 16 units in the last place of 1.
-constexpr double kTolerance = 2e-6;
+// Values are N(0, 1), outputs within 5. f16: some 16 units in the last place of 1. kQ8: queries and weights
+// are rounded to 1 / 32767 of the largest of their row; that moves a score by some 1e-4 (K and V themselves
+// are compared as stored).
+double tolerance(KvDtype dtype) { return dtype == KvDtype::kF16 ? 2e-6 : 4e-4; }
 
 // Everything that must hold for the last `num_queries` positions of a context.
 void check_shape(const Shape& shape, int32_t num_queries, uint32_t seed) {
@@ -202,11 +231,12 @@ void check_shape(const Shape& shape, int32_t num_queries, uint32_t seed) {
   const auto query_floats = size_t(shape.group) * size_t(shape.head_dim);
   const std::vector<float> expected = attend(Isa::kScalar, cache, head, run, q);
   const double error = largest_error(cache, run, q, expected, head);
-  if (error > kTolerance) {
-    std::printf("error %.3g: head_dim %d block %d group %d context %d queries %d window %d\n", error,
-                shape.head_dim, shape.block_tokens, shape.group, shape.context, num_queries, shape.window);
+  if (error > tolerance(shape.dtype)) {
+    std::printf("dtype %d error %.3g: head_dim %d block %d group %d context %d queries %d window %d\n",
+                int(shape.dtype), error, shape.head_dim, shape.block_tokens, shape.group, shape.context,
+                num_queries, shape.window);
   }
-  CHECK(error <= kTolerance);
+  CHECK(error <= tolerance(shape.dtype));
   for (const Isa isa : supported_isas()) {
     CHECK(same_bits(attend(isa, cache, head, run, q), expected));
     for (int32_t i = 0; i < num_queries; ++i) {
@@ -226,8 +256,10 @@ TEST(attention_around_borders) {
   uint32_t seed = 1;
   for (const int32_t context : {1, 2, 7, 8, 9, 15, 16, 17, 63, 64, 65, 127, 129, 511, 512, 513, 1024, 1025}) {
     for (const int32_t num_queries : {1, 2, 5, 16}) {
-      if (num_queries <= context)
-        check_shape({.head_dim = 32, .group = 2, .context = context}, num_queries, seed++);
+      for (const KvDtype dtype : kDtypes) {
+        if (num_queries > context) continue;
+        check_shape({.head_dim = 32, .group = 2, .context = context, .dtype = dtype}, num_queries, seed++);
+      }
     }
   }
 }
@@ -236,8 +268,10 @@ TEST(attention_windows) {
   uint32_t seed = 100;
   for (const int32_t window : {1, 2, 15, 16, 17, 64, 100, 511, 512, 513, 2000}) {
     for (const int32_t context : {1, 16, 40, 513, 600, 1100}) {
-      const Shape shape{.head_dim = 16, .group = 3, .context = context, .window = window};
-      check_shape(shape, std::min(context, 16), seed++);
+      for (const KvDtype dtype : kDtypes) {
+        const Shape shape{.head_dim = 16, .group = 3, .context = context, .window = window, .dtype = dtype};
+        check_shape(shape, std::min(context, 16), seed++);
+      }
     }
   }
 }
@@ -246,13 +280,16 @@ TEST(attention_head_dims_blocks_groups) {
   uint32_t seed = 200;
   for (const int32_t head_dim : {16, 48, 64, 80, 128, 256}) {
     for (const int32_t block_tokens : {16, 32, 64, 128, 512}) {
-      const Shape shape{.num_kv_heads = 2,
-                        .head_dim = head_dim,
-                        .block_tokens = block_tokens,
-                        .group = 1 + int32_t(seed % 8),
-                        .context = 150 + int32_t(seed % 37),
-                        .softcap = seed % 2 == 0 ? 0.0F : 30.0F};
-      check_shape(shape, 1 + int32_t(seed % 16), seed);
+      Shape shape{.num_kv_heads = 2,
+                  .head_dim = head_dim,
+                  .block_tokens = block_tokens,
+                  .group = 1 + int32_t(seed % 8),
+                  .context = 150 + int32_t(seed % 37),
+                  .softcap = seed % 2 == 0 ? 0.0F : 30.0F};
+      for (const KvDtype dtype : kDtypes) {
+        shape.dtype = dtype;
+        check_shape(shape, 1 + int32_t(seed % 16), seed);
+      }
       ++seed;
     }
   }
@@ -272,6 +309,7 @@ TEST(attention_random_shapes) {
     shape.context = pick(1, 700);
     shape.window = pick(0, 2) == 0 ? pick(1, 300) : 0;
     shape.softcap = pick(0, 3) == 0 ? 5.0F : 0.0F;
+    shape.dtype = kDtypes[i % 2];
     check_shape(shape, std::min(shape.context, pick(1, 16)), 1000 + i);
   }
 }
@@ -279,101 +317,76 @@ TEST(attention_random_shapes) {
 // Later positions, in the same block and in the same tile, may hold anything; so may blocks before the
 // window.
 TEST(attention_sees_only_its_positions) {
-  Cache cache({.head_dim = 32, .group = 2, .context = 80, .window = 20}, 5);
-  const std::vector<float> q = random_queries(cache, 16);
-  for (const Isa isa : supported_isas()) {
-    const std::vector<float> before = attend(isa, cache, 0, {50, 16}, q);
-    CHECK(std::isfinite(before[0]));
-    const int32_t first_block = cache.table[0];
-    cache.table[0] = -1000000;  // the window of position 50 starts in block 1
-    for (int32_t position = 66; position < 80; ++position) {
-      for (int32_t d = 0; d < 32; ++d) {
-        cache.k[cache.row(position, 0) + size_t(d)] = std::numeric_limits<float>::quiet_NaN();
-        cache.v[cache.row(position, 0) + size_t(d)] = std::numeric_limits<float>::infinity();
+  for (const KvDtype dtype : kDtypes) {
+    Cache cache({.head_dim = 32, .group = 2, .context = 80, .window = 20, .dtype = dtype}, 5);
+    const std::vector<float> q = random_queries(cache, 16);
+    for (const Isa isa : supported_isas()) {
+      const std::vector<float> before = attend(isa, cache, 0, {50, 16}, q);
+      CHECK(std::isfinite(before[0]));
+      const int32_t first_block = cache.table[0];
+      cache.table[0] = -1000000;  // the window of position 50 starts in block 1
+      for (int32_t position = 66; position < 80; ++position) {
+        for (int32_t d = 0; d < 32; ++d) {
+          const float bad = std::numeric_limits<float>::quiet_NaN();
+          if (position % 2 == 0) cache.k[cache.row(position, 0) + size_t(d)] = bad;
+          cache.v[cache.row(position, 0) + size_t(d)] = std::numeric_limits<float>::infinity();
+        }
+        cache.write(position, isa);
       }
-      cache.write(position, isa);
+      CHECK(same_bits(attend(isa, cache, 0, {50, 16}, q), before));
+      // A query that does see such a position spoils only itself.
+      const std::vector<float> after = attend(isa, cache, 0, {51, 16}, q);
+      CHECK(std::isnan(after[15 * 64]));
+      CHECK(std::isfinite(after[14 * 64]));
+      cache.table[0] = first_block;
     }
-    CHECK(same_bits(attend(isa, cache, 0, {50, 16}, q), before));
-    // A query that does see such a position spoils only itself.
-    const std::vector<float> after = attend(isa, cache, 0, {51, 16}, q);
-    CHECK(std::isnan(after[15 * 64]));
-    CHECK(std::isfinite(after[14 * 64]));
-    cache.table[0] = first_block;
+  }
+}
+
+// A query that is not finite gives NaN for itself only.
+TEST(attention_of_a_broken_query) {
+  for (const KvDtype dtype : kDtypes) {
+    for (const float bad :
+         {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+      Cache cache({.head_dim = 32, .group = 2, .context = 100, .dtype = dtype}, 6);
+      std::vector<float> q = random_queries(cache, 3);
+      q[2 * 64 + 40] = bad;  // the last query's second head
+      for (const Isa isa : supported_isas()) {
+        const std::vector<float> out = attend(isa, cache, 0, {97, 3}, q);
+        for (size_t i = 0; i < out.size(); ++i) CHECK(std::isnan(out[i]) == (i >= 160));
+      }
+    }
   }
 }
 
 TEST(attention_large_scores) {
-  Cache cache({.head_dim = 64, .group = 1, .context = 700}, 9);
-  std::vector<float> q = random_queries(cache, 4);
-  for (float& x : q) x *= 300.0F;
-  const Run run{696, 4};
-  const std::vector<float> expected = attend(Isa::kScalar, cache, 0, run, q);
-  for (const float x : expected) CHECK(std::isfinite(x) && std::fabs(x) < 6.0F);
-  for (const Isa isa : supported_isas()) CHECK(same_bits(attend(isa, cache, 0, run, q), expected));
+  for (const KvDtype dtype : kDtypes) {
+    Cache cache({.head_dim = 64, .group = 1, .context = 700, .dtype = dtype}, 9);
+    std::vector<float> q = random_queries(cache, 4);
+    for (float& x : q) x *= 300.0F;
+    const Run run{696, 4};
+    const std::vector<float> expected = attend(Isa::kScalar, cache, 0, run, q);
+    for (const float x : expected) CHECK(std::isfinite(x) && std::fabs(x) < 6.0F);
+    for (const Isa isa : supported_isas()) CHECK(same_bits(attend(isa, cache, 0, run, q), expected));
+  }
 }
 
-TEST(kv_write_places_every_element) {
-  for (const Isa isa : supported_isas()) {
-    for (const int32_t block_tokens : {16, 32}) {
-      const KvLayout layout{.num_layers = 2, .num_kv_heads = 3, .head_dim = 48, .block_tokens = block_tokens};
-      std::vector<uint16_t> block(layout.block_bytes() / 2, 0x1234);
-      std::vector<uint16_t> expected = block;
-      std::vector<float> k(48), v(48);
-      for (int32_t d = 0; d < 48; ++d) {
-        k[size_t(d)] = 1.0F + float(d) * 0.37F;
-        v[size_t(d)] = -3.0F - float(d) * 0.73F;
-        expected[layout.k_offset(1, 2) / 2 + size_t(d) * size_t(block_tokens) + 5] =
-            float_to_half(k[size_t(d)]);
-        expected[layout.v_offset(1, 2) / 2 + 5 * 48 + size_t(d)] = float_to_half(v[size_t(d)]);
+// A position of small, large or no K and V at all beside ordinary ones.
+TEST(attention_q8_scales) {
+  for (const float factor : {0.0F, 1e-7F, 1e-3F, 1e3F, 1e6F}) {
+    Cache cache({.head_dim = 32, .group = 2, .context = 130, .dtype = KvDtype::kQ8}, 11);
+    for (int32_t position = 60; position < 70; ++position) {
+      for (size_t d = 0; d < 32; ++d) {
+        cache.k[cache.row(position, 0) + d] *= std::min(factor, 10.0F);
+        cache.v[cache.row(position, 0) + d] *= factor;
       }
-      kv_write_kernel(isa)(layout, reinterpret_cast<std::byte*>(block.data()), 1, 2, 5, k.data(), v.data());
-      CHECK(block == expected);
+      cache.write(position, Isa::kScalar);
     }
-  }
-}
-
-// Every f16, and floats around every rounding border, in all ISAs.
-TEST(float16_is_exact) {
-  static_assert(float_to_half(1.0F) == 0x3C00 && half_to_float(0x3C00) == 1.0F);
-  for (uint32_t h = 0; h < 0x10000; ++h) {
-    const float value = half_to_float(static_cast<uint16_t>(h));
-    if (std::isnan(value)) {
-      CHECK_EQ(float_to_half(value), h | 0x200U);
-      continue;
-    }
-    CHECK_EQ(float_to_half(value), h);
-    const int32_t mant = int32_t(h & 0x3FFU);
-    const int32_t exponent = int32_t((h >> 10) & 0x1FU);
-    if (exponent == 31) continue;
-    const double exact = exponent == 0 ? std::ldexp(mant, -24) : std::ldexp(1024 + mant, exponent - 25);
-    CHECK_EQ(double(std::fabs(value)), exact);
-    // Half way to the next one up (65520, from the largest, is infinity): ties to even, beyond it up.
-    const double next = exponent == 0 ? std::ldexp(mant + 1, -24) : std::ldexp(1025 + mant, exponent - 25);
-    const auto middle = static_cast<float>((exact + next) / 2);
-    const uint32_t magnitude = h & 0x7FFFU;
-    CHECK_EQ(uint32_t(float_to_half(middle)), (magnitude & 1U) == 0 ? magnitude : magnitude + 1);
-    CHECK_EQ(uint32_t(float_to_half(std::nextafter(middle, 1e9F))), magnitude + 1);
-    CHECK_EQ(uint32_t(float_to_half(std::nextafter(middle, 0.0F))), magnitude);
-  }
-}
-
-TEST(float16_kernels_agree) {
-  const KvLayout layout{.num_layers = 1, .num_kv_heads = 1, .head_dim = 16, .block_tokens = 16};
-  std::mt19937 rng(3);
-  for (int i = 0; i < 20000; ++i) {
-    std::vector<float> x(16);
-    for (float& value : x) {
-      uint32_t bits = rng();
-      if (i % 2 == 0) bits = (bits & 0x8FFFFFFFU) | 0x30000000U;  // around the subnormals of f16
-      std::memcpy(&value, &bits, 4);
-    }
-    std::vector<std::vector<std::byte>> blocks;
-    for (const Isa isa : supported_isas()) {
-      std::vector<std::byte> block(layout.block_bytes());
-      kv_write_kernel(isa)(layout, block.data(), 0, 0, i % 16, x.data(), x.data());
-      blocks.push_back(std::move(block));
-    }
-    for (const auto& block : blocks) CHECK(block == blocks.front());
+    const std::vector<float> q = random_queries(cache, 16);
+    const Run run{114, 16};
+    const std::vector<float> expected = attend(Isa::kScalar, cache, 0, run, q);
+    CHECK(largest_error(cache, run, q, expected, 0) <= tolerance(KvDtype::kQ8) * std::max(1.0F, factor));
+    for (const Isa isa : supported_isas()) CHECK(same_bits(attend(isa, cache, 0, run, q), expected));
   }
 }
 

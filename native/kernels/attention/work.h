@@ -17,13 +17,17 @@ static_assert(kPartition % kChunk == 0);
 
 // Row r is group member r % group of query r / group.
 struct Work {
-  float* q = nullptr;        // [rows][head_dim], scaled
-  float* acc = nullptr;      // [rows][head_dim], of the running partition
-  float* total = nullptr;    // [rows][head_dim], merged partitions
-  float* weights = nullptr;  // [rows][kChunk], scores, then softmax weights
-  float* k32 = nullptr;      // [kSpans][head_dim][kSpan]
-  float* v32 = nullptr;      // [head_dim / 16][kChunk][16]
-  float* max = nullptr;      // [rows], and so the rest
+  float* q = nullptr;            // [rows][head_dim], scaled
+  float* acc = nullptr;          // [rows][head_dim], of the running partition
+  float* total = nullptr;        // [rows][head_dim], merged partitions
+  float* weights = nullptr;      // [rows][kChunk], scores, then softmax weights
+  float* k32 = nullptr;          // [kSpans][head_dim][kSpan]
+  float* v32 = nullptr;          // [head_dim / 16][kChunk][16]
+  int16_t* q16 = nullptr;        // [rows][head_dim], kQ8 only; so the next three
+  int16_t* weights16 = nullptr;  // [rows][kChunk]
+  float* q_scale = nullptr;      // [rows]
+  float* weight_scale = nullptr;
+  float* max = nullptr;  // [rows], and so the rest
   float* sum = nullptr;
   float* decay = nullptr;  // what the last softmax step multiplies acc with
   float* total_max = nullptr;

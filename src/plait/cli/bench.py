@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 if TYPE_CHECKING:
     from plait.bench.step import StepReport
+    from plait.config.engine import KvCacheDtype
 
 bench_app = typer.Typer(help="Measure speed.", rich_markup_mode=None, no_args_is_help=True)
 
@@ -32,6 +33,7 @@ def bench_step(
     num_compute_threads: Annotated[
         int | None, typer.Option("--threads", "--num-compute-threads", help="Default: the core budget.")
     ] = None,
+    kv_cache_dtype: Annotated[str, typer.Option(help="How the KV cache is stored: f16 or q8.")] = "f16",
     json_path: Annotated[
         str | None, typer.Option("--json", help="Write the result there; - prints it as the last line.")
     ] = None,
@@ -48,6 +50,7 @@ def bench_step(
         decode_tokens=decode_tokens,
         repeats=repeats,
         num_compute_threads=num_compute_threads,
+        kv_cache_dtype=cast("KvCacheDtype", kv_cache_dtype),  # check() looks
     )
     settings.check()
     with PullBar() as bar:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import wraps
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
@@ -62,11 +62,15 @@ def _option(place: Any) -> Any:
         flag = place.flag
         return Annotated[bool | None, typer.Option(f"{flag}/--no-{flag[2:]}", help=text, show_default=False)]
     metavar = "BYTES" if place.name.endswith("_bytes") else _METAVARS[kind]
+    if get_origin(info.annotation) is Literal:
+        metavar = "|".join(get_args(info.annotation))
     return Annotated[str | None, typer.Option(place.flag, help=text, metavar=metavar, show_default=False)]
 
 
 def _plain_type(annotation: Any) -> type:
-    """``int`` of ``int``, ``int | None`` or an annotated one."""
+    """``int`` of ``int``, ``int | None`` or an annotated one; ``str`` of a choice of words."""
+    if get_origin(annotation) is Literal:
+        return str
     while not isinstance(annotation, type):
         annotation = next(argument for argument in get_args(annotation) if argument is not type(None))
     return annotation

@@ -14,7 +14,7 @@ from plait.errors import ConfigError, ModelFileError
 from plait.models import build_graph
 from plait.models.hyperparameters import Hyperparameters
 from plait.plan import Graph, fuse
-from plait.plan.lower import lower
+from plait.plan.lower import kv_layout, lower
 from plait.weights.gguf import GgufFile
 from plait.weights.hyperparameters import open_model
 from plait.weights.loader import load_vectors, load_weights
@@ -57,7 +57,12 @@ class LoadedModel:
 
 
 def load_model(
-    model: Path | GgufFile, *, num_threads: int, block_tokens: int = 16, cache: CacheSettings | None = None
+    model: Path | GgufFile,
+    *,
+    num_threads: int,
+    block_tokens: int = 16,
+    kv_cache_dtype: str = "f16",
+    cache: CacheSettings | None = None,
 ) -> LoadedModel:
     """Reads and checks a model, maps its packed weights or packs them with ``num_threads`` threads.
 
@@ -81,9 +86,9 @@ def load_model(
     loaded = load_weights(file, matrices, norms, isa=isa, num_threads=num_threads, cache=cache)
     packed = time.monotonic()
     fuse(graph)
-    shape = hp.shape
+    layout = kv_layout(graph, block_tokens, kv_cache_dtype)
     try:
-        plan = lower(graph, loaded, block_tokens)
+        plan = lower(graph, loaded, layout)
     except _native.NativeError as error:
         raise ModelFileError(f"{file.path}: {error.args[1]}") from None
     planned = time.monotonic()
@@ -93,7 +98,7 @@ def load_model(
         metadata=file.metadata,
         plan=plan,
         weights=loaded.native,
-        kv_layout=_native.KvLayout(shape.num_layers, shape.num_kv_heads, shape.head_dim, block_tokens),
+        kv_layout=layout,
         isa=isa,
         isa_reason=isa_reason,
         phases_s={

@@ -75,7 +75,9 @@ def plan_memory(ledger: MemoryLedger, sizes: ModelSizes, config: EngineConfig) -
     ledger.enter("sampling", config.max_batch_size * sizes.vocab * 4)
     num_blocks, reason = _num_blocks(ledger, sizes, config, wanted_len)
     ledger.enter("kv_cache", num_blocks * sizes.kv_block_bytes)
-    reasons = [f"kv_cache: {num_blocks} blocks of {config.block_tokens} tokens, {reason}"]
+    reasons = [
+        f"kv_cache: {num_blocks} blocks of {config.block_tokens} tokens in {config.kv_cache_dtype}, {reason}"
+    ]
     pool_tokens = num_blocks * config.block_tokens
     max_model_len = min(wanted_len, pool_tokens)
     if config.max_model_len is not None and max_model_len < config.max_model_len:

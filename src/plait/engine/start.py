@@ -40,7 +40,11 @@ def start_native_engine(
     ledger = new_ledger(machine.memory_bytes, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
     check_file_fits(ledger, _file_bytes(source))
     model = load_model(
-        source, num_threads=num_threads, block_tokens=config.block_tokens, cache=_cache_of(config)
+        source,
+        num_threads=num_threads,
+        block_tokens=config.block_tokens,
+        kv_cache_dtype=config.kv_cache_dtype,
+        cache=_cache_of(config),
     )
     memory = plan_memory(ledger, _sizes_of(model, config), config)
     if eos_token_ids is None:

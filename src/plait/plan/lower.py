@@ -30,16 +30,20 @@ class PackedWeights(Protocol):
         """By matrix: True when its products read float32 activations."""
 
 
-def lower(graph: Graph, weights: PackedWeights, block_tokens: int) -> _native.Plan:
+def kv_layout(graph: Graph, block_tokens: int, dtype: str) -> _native.KvLayout:
+    """How a block of the KV cache holds K and V of the graph's layers; ``dtype`` is "f16" or "q8"."""
+    shape = graph.shape
+    return _native.KvLayout(shape.num_layers, shape.num_kv_heads, shape.head_dim, block_tokens, dtype)
+
+
+def lower(graph: Graph, weights: PackedWeights, layout: _native.KvLayout) -> _native.Plan:
     """Builds and verifies the plan.
 
     Raises:
         ValueError: the graph holds an operation that no pass fused.
         NativeError: an operation does not fit its weights.
     """
-    shape = graph.shape
-    layout = _native.KvLayout(shape.num_layers, shape.num_kv_heads, shape.head_dim, block_tokens)
-    plan = _native.Plan(shape.hidden, shape.vocab, layout)
+    plan = _native.Plan(graph.shape.hidden, graph.shape.vocab, layout)
     for rope in graph.ropes:
         plan.add_rope(rope.style, list(rope.inverse_freqs))
     lowering = _Lowering(graph, weights, plan)

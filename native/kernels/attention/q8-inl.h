@@ -1,0 +1,330 @@
+// Attention over K and V in signed bytes. Queries (once) and softmax weights times the scales of V (per chunk
+// and row) become int16 with a float scale of their row, so that both products are exact integers:
+// C[row][16 lanes] += A[row][pair] * B[pair][16 lanes]. What a row does not see of V has weight 0, whatever
+// bytes stand there; what it does not see of K is replaced before the softmax.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "base/float16.h"
+#include "kernels/attention/attention.h"
+#include "kernels/attention/rows-inl.h"
+#include "kernels/attention/work.h"
+#include "kernels/lanes/lanes-inl.h"
+#include "kernels/lanes/pairs-inl.h"
+
+namespace plait::PLAIT_LANES {
+
+inline constexpr float kLargest16 = 32767.0F;
+// A chunk whose largest weight is below this adds nothing; it keeps 1 / weight finite.
+inline constexpr float kLeastWeight = 1e-30F;
+
+struct ChunkQ8 {
+  const int8_t* k[kSpans];  // span s: k[s] + (d / 2) * k_stride + 2 * (position in the span)
+  const int8_t* v[kSpans];  // span s: v[s] + (position in the span / 2) * v_stride + 2 * column
+  const uint16_t* k_scale[kSpans];
+  const uint16_t* v_scale[kSpans];
+  int64_t k_stride = 0;
+  int64_t v_stride = 0;
+  // What to fetch while span s is read, of the same span of the next chunk: head_dim / 4 lines of K that are
+  // k_fetch_stride apart, and 16 bytes of V per column.
+  const int8_t* k_fetch[kSpans];
+  const int8_t* v_fetch[kSpans];
+  int64_t k_fetch_stride = 0;
+};
+
+// Sums of rows by 16 lanes. An addition of its own takes one cycle; a fused one takes several, so that two
+// sets of sums take turns then. They are exact: how they are added up changes no bit.
+template <int kRows>
+struct Sums {
+#if defined(PLAIT_LANES_VNNI)
+  static constexpr int kSets = 2;
+#else
+  static constexpr int kSets = 1;
+#endif
+  Sum32 set[kSets][kRows][2];
+
+  void clear() {
+    for (int s = 0; s < kSets; ++s) {
+      for (int r = 0; r < kRows; ++r) set[s][r][0] = set[s][r][1] = zero_sum();
+    }
+  }
+  F8 total(int r, int v) const {
+    return to_float(kSets == 1 ? set[0][r][v] : add_sums(set[0][r][v], set[kSets - 1][r][v]));
+  }
+};
+
+template <int kRows>
+inline void add_pair(const int16_t* a, int64_t a_stride, const int8_t* b, Sum32 (&sums)[kRows][2]) {
+  const P16 b0 = load_pairs(b);
+  const P16 b1 = load_pairs(b + 16);
+  for (int r = 0; r < kRows; ++r) {
+    const P16 factor = set1_pair(a + r * a_stride);
+    sums[r][0] = add_products(factor, b0, sums[r][0]);
+    sums[r][1] = add_products(factor, b1, sums[r][1]);
+    pin(sums[r][0]);
+    pin(sums[r][1]);
+  }
+}
+
+// sums[r][v] += a[r * a_stride + 2 k ..] * b[k * b_stride + 16 v ..]. kIsAhead: one cache line every two
+// pairs, fetch_stride apart, is fetched into the second-level cache.
+template <int kRows, bool kIsAhead>
+inline void multiply_pairs(const int16_t* a, int64_t a_stride, const int8_t* b, int64_t b_stride,
+                           const int8_t* fetch, int64_t fetch_stride, int32_t num_pairs, Sums<kRows>& sums) {
+  int32_t k = 0;
+  for (; k + 2 <= num_pairs; k += 2) {
+    if constexpr (kIsAhead) {
+      __builtin_prefetch(fetch, 0, 2);
+      fetch += fetch_stride;
+    }
+    add_pair<kRows>(a + 2 * k, a_stride, b + k * b_stride, sums.set[0]);
+    add_pair<kRows>(a + 2 * k + 2, a_stride, b + (k + 1) * b_stride, sums.set[Sums<kRows>::kSets - 1]);
+  }
+  if (k < num_pairs) add_pair<kRows>(a + 2 * k, a_stride, b + k * b_stride, sums.set[0]);
+}
+
+// Scores of rows [row, row + kRows) for the spans that hold positions in [lo, hi).
+template <int kRows, bool kIsAhead>
+void score_rows_q8(const Work& w, const ChunkQ8& chunk, int32_t row, int32_t lo, int32_t hi) {
+  for (int32_t span = lo / kSpan; span * kSpan < hi; ++span) {
+    Sums<kRows> sums;
+    sums.clear();
+    multiply_pairs<kRows, kIsAhead>(w.q16 + row * w.head_dim, w.head_dim, chunk.k[span], chunk.k_stride,
+                                    chunk.k_fetch[span], chunk.k_fetch_stride, w.head_dim / 2, sums);
+    float* out = w.weights + row * kChunk + span * kSpan;
+    for (int v = 0; v < 2; ++v) {
+      const F8 k_scale = load(chunk.k_scale[span] + 8 * v);
+      for (int r = 0; r < kRows; ++r) {
+        const F8 scale = mul(k_scale, set1(w.q_scale[row + r]));
+        store(out + r * kChunk + 8 * v, mul(sums.total(r, v), scale));
+      }
+    }
+  }
+}
+
+// Rows [row, row + kRows) see positions in [lo, hi) of the chunk, each perhaps not all of them.
+template <int kRows, bool kIsAhead>
+void add_values_q8(const Work& w, const ChunkQ8& chunk, int32_t row, int32_t lo, int32_t hi) {
+  for (int32_t column = 0; column < w.head_dim; column += kSpan) {
+    Sums<kRows> sums;
+    sums.clear();
+    for (int32_t span = lo / kSpan; span * kSpan < hi; ++span) {
+      const int32_t begin = std::max(lo - span * kSpan, 0) / 2;
+      const int32_t end = (std::min(hi - span * kSpan, kSpan) + 1) / 2;
+      multiply_pairs<kRows, kIsAhead>(w.weights16 + row * kChunk + span * kSpan + 2 * begin, kChunk,
+                                      chunk.v[span] + begin * chunk.v_stride + 2 * column, chunk.v_stride,
+                                      chunk.v_fetch[span] + 16 * column, 64, end - begin, sums);
+    }
+    for (int r = 0; r < kRows; ++r) {
+      const F8 decay = set1(w.decay[row + r]);
+      const F8 scale = set1(w.weight_scale[row + r]);
+      float* out = w.acc + (row + r) * w.head_dim + column;
+      store(out, fma(sums.total(r, 0), scale, mul(load(out), decay)));
+      store(out + 8, fma(sums.total(r, 1), scale, mul(load(out + 8), decay)));
+    }
+  }
+}
+
+// Multiplies softmax weights with the scales of V and finds the largest products.
+template <int kRows>
+struct ScaleWeights {
+  const ChunkQ8& chunk;
+  const Seen (&seen)[kRows];
+  F8 (&highest)[kRows];
+
+  F8 operator()(int r, int32_t i, F8 weight) const {
+    F8 scaled = mul(weight, load(chunk.v_scale[i / kSpan] + i % kSpan));
+    // Where nothing is written, a scale may be NaN.
+    if (i < seen[r].lo || i + 8 > seen[r].hi) scaled = only_seen(scaled, i, seen[r], 0.0F);
+    highest[r] = max(highest[r], scaled);
+    return scaled;
+  }
+};
+
+// The softmax step of the rows; then their weights times the scales of V as int16 with one scale per row, 0
+// where a row does not see.
+template <int kRows>
+void weigh_rows_q8(const Work& w, const ChunkQ8& chunk, int32_t row0, const Seen (&seen)[kRows],
+                   float softcap) {
+  F8 highest[kRows];
+  for (F8& most : highest) most = set1(0.0F);
+  softmax_step<kRows>(w, row0, seen, softcap, ScaleWeights<kRows>{chunk, seen, highest});
+  for (int r = 0; r < kRows; ++r) {
+    const auto [lo, hi] = seen[r];
+    const float* weights = w.weights + (row0 + r) * kChunk;
+    int16_t* out = w.weights16 + (row0 + r) * kChunk;
+    const float largest = max_lanes(highest[r]);
+    const bool is_some = largest >= kLeastWeight;
+    w.weight_scale[row0 + r] = is_some ? largest / kLargest16 : 0.0F;
+    if (!is_some || lo > 0 || hi < kChunk) std::memset(out, 0, sizeof(int16_t) * kChunk);
+    if (!is_some) continue;
+    const F8 factor = set1(kLargest16 / largest);
+    for (int32_t i = lo / 8 * 8; i < hi; i += 8) store_rounded(out + i, mul(load(weights + i), factor));
+  }
+}
+
+template <int kRows, bool kIsAhead>
+void walk_tile_q8(const Work& w, const ChunkQ8& chunk, int32_t chunk0, int32_t row, float softcap) {
+  const int32_t lo = w.first_seen(row, chunk0);
+  const int32_t hi = w.end_seen(row + kRows - 1, chunk0);
+  score_rows_q8<kRows, kIsAhead>(w, chunk, row, lo, hi);
+  Seen seen[kRows];
+  for (int r = 0; r < kRows; ++r) seen[r] = {w.first_seen(row + r, chunk0), w.end_seen(row + r, chunk0)};
+  weigh_rows_q8<kRows>(w, chunk, row, seen, softcap);
+  add_values_q8<kRows, kIsAhead>(w, chunk, row, lo, hi);
+}
+
+template <bool kIsAhead>
+void walk_chunk_q8(const Work& w, const ChunkQ8& chunk, int32_t chunk0, float softcap) {
+  // Rows that see nothing here come first (their end is before the chunk) and last (their window is after).
+  int32_t row = 0;
+  int32_t end = w.num_rows;
+  while (row < end && w.end_seen(row, chunk0) == 0) ++row;
+  while (end > row && w.first_seen(end - 1, chunk0) == kChunk) --end;
+  while (row < end) {
+    const int32_t num_rows = std::min(kRowTile, end - row);
+    switch (num_rows) {
+      case 1:
+        walk_tile_q8<1, kIsAhead>(w, chunk, chunk0, row, softcap);
+        break;
+      case 2:
+        walk_tile_q8<2, kIsAhead>(w, chunk, chunk0, row, softcap);
+        break;
+      case 3:
+        walk_tile_q8<3, kIsAhead>(w, chunk, chunk0, row, softcap);
+        break;
+      case 4:
+        walk_tile_q8<4, kIsAhead>(w, chunk, chunk0, row, softcap);
+        break;
+      case 5:
+        walk_tile_q8<5, kIsAhead>(w, chunk, chunk0, row, softcap);
+        break;
+      default:
+        walk_tile_q8<6, kIsAhead>(w, chunk, chunk0, row, softcap);
+        break;
+    }
+    row += num_rows;
+  }
+}
+
+// As chunk_in_pool() of f16-inl.h.
+inline ChunkQ8 chunk_in_pool_q8(const AttentionArgs& args, int32_t chunk0, int32_t begin, int32_t end,
+                                int32_t limit) {
+  const KvLayout& layout = *args.layout;
+  const size_t k_offset = layout.k_offset(args.layer, args.kv_head);
+  const size_t v_offset = layout.v_offset(args.layer, args.kv_head);
+  const size_t k_scale_offset = layout.k_scale_offset(args.layer, args.kv_head);
+  const size_t v_scale_offset = layout.v_scale_offset(args.layer, args.kv_head);
+  const int32_t slot_mask = layout.block_tokens - 1;
+  const int32_t shift = std::countr_zero(static_cast<uint32_t>(layout.block_tokens));
+  ChunkQ8 chunk{};
+  chunk.k_stride = int64_t{2} * layout.block_tokens;
+  chunk.v_stride = int64_t{2} * layout.head_dim;
+  // A line of K holds two pairs of dimensions of a block of 16 positions, or one of 32 positions: then the
+  // first of two spans fetches the first half of the dimensions, for both.
+  const bool is_line_shared = layout.block_tokens > kSpan;
+  chunk.k_fetch_stride = is_line_shared ? chunk.k_stride : 64;
+  for (int32_t span = std::max(begin - chunk0, 0) / kSpan; span < kSpans && chunk0 + span * kSpan < end;
+       ++span) {
+    const int32_t position = chunk0 + span * kSpan;
+    const int64_t slot = position & slot_mask;
+    const std::byte* block = block_in_pool(args, position, shift);
+    chunk.k[span] = reinterpret_cast<const int8_t*>(block + k_offset) + 2 * slot;
+    chunk.v[span] = reinterpret_cast<const int8_t*>(block + v_offset) + slot * layout.head_dim;
+    chunk.k_scale[span] = reinterpret_cast<const uint16_t*>(block + k_scale_offset) + slot;
+    chunk.v_scale[span] = reinterpret_cast<const uint16_t*>(block + v_scale_offset) + slot;
+    if (position + kChunk >= limit) {
+      chunk.k_fetch[span] = chunk.k[span];
+      chunk.v_fetch[span] = chunk.v[span];
+      continue;
+    }
+    const int64_t next_slot = (position + kChunk) & slot_mask;
+    const std::byte* next = block_in_pool(args, position + kChunk, shift);
+    const int64_t half = is_line_shared && next_slot / kSpan % 2 == 1 ? layout.head_dim / 4 : 0;
+    chunk.k_fetch[span] =
+        reinterpret_cast<const int8_t*>(next + k_offset) + 2 * next_slot + half * chunk.k_stride;
+    chunk.v_fetch[span] = reinterpret_cast<const int8_t*>(next + v_offset) + next_slot * layout.head_dim;
+    const auto* next_scales = reinterpret_cast<const uint16_t*>(next + k_scale_offset) + next_slot;
+    __builtin_prefetch(next_scales, 0, 2);
+    __builtin_prefetch(next_scales + layout.block_tokens, 0, 2);
+  }
+  return chunk;
+}
+
+// Queries, already scaled, as int16 with one scale per row. NaN and infinity spoil the scale.
+inline void round_queries(const Work& w) {
+  for (int32_t row = 0; row < w.num_rows; ++row) {
+    const float* q = w.q + row * w.head_dim;
+    F8 highest = set1(0.0F);
+    F8 check = set1(0.0F);
+    for (int32_t d = 0; d < w.head_dim; d += 8) {
+      highest = max(highest, abs(load(q + d)));
+      check = fma(load(q + d), set1(0.0F), check);
+    }
+    const float largest = max_lanes(highest);
+    const bool is_some = largest >= kLeastWeight;
+    w.q_scale[row] = (is_some ? largest / kLargest16 : 0.0F) + sum_lanes(check);
+    const F8 factor = set1(is_some ? kLargest16 / largest : 0.0F);
+    for (int32_t d = 0; d < w.head_dim; d += 8) {
+      store_rounded(w.q16 + row * w.head_dim + d, mul(load(q + d), factor));
+    }
+  }
+}
+
+inline void walk_q8(const AttentionArgs& args, const Work& w, int32_t begin, int32_t end, int32_t limit) {
+  for (int32_t chunk0 = begin / kChunk * kChunk; chunk0 < end; chunk0 += kChunk) {
+    const ChunkQ8 chunk = chunk_in_pool_q8(args, chunk0, begin, end, limit);
+    if (w.num_rows <= kRowTile) {
+      walk_chunk_q8<true>(w, chunk, chunk0, args.softcap);
+    } else {
+      walk_chunk_q8<false>(w, chunk, chunk0, args.softcap);
+    }
+  }
+}
+
+// One position of one head as signed bytes, `stride` apart in pairs; returns its scale (f16 bits).
+inline uint16_t write_bytes(const float* x, int32_t head_dim, bool is_k, int64_t stride, int8_t* out) {
+  F8 highest = set1(0.0F);
+  for (int32_t d = 0; d < head_dim; d += 8) highest = max(highest, abs(load(x + d)));
+  const float wanted = max_lanes(highest) / 127.0F;
+  uint16_t half = float_to_half(wanted);
+  if (half_to_float(half) < wanted) ++half;  // rounded up, so that no byte exceeds 127
+  const float scale = half_to_float(half);
+  const F8 factor = set1(scale > 0.0F ? 1.0F / scale : 0.0F);
+  for (int32_t d = 0; d < head_dim; d += 8) {
+    int16_t whole[8];
+    store_rounded(whole, mul(load(x + d), factor));
+    for (int32_t i = 0; i < 8; ++i) {
+      const int64_t at = is_k ? (d + i) / 2 * stride + (d + i) % 2 : 2 * int64_t{d + i};
+      out[at] = static_cast<int8_t>(whole[i]);
+    }
+  }
+  return half;
+}
+
+inline bool is_finite(const float* x, int32_t num) {
+  F8 check = set1(0.0F);
+  for (int32_t d = 0; d < num; d += 8) check = fma(load(x + d), set1(0.0F), check);
+  return sum_lanes(check) == 0.0F;
+}
+
+inline void kv_write_q8(const KvLayout& layout, std::byte* block, int32_t layer, int32_t head, int32_t slot,
+                        const float* k, const float* v) {
+  auto* k_out = reinterpret_cast<int8_t*>(block + layout.k_offset(layer, head)) + 2 * int64_t{slot};
+  auto* v_out = reinterpret_cast<int8_t*>(block + layout.v_offset(layer, head)) +
+                int64_t{slot / 2} * 2 * layout.head_dim + slot % 2;
+  auto* k_scale = reinterpret_cast<uint16_t*>(block + layout.k_scale_offset(layer, head)) + slot;
+  auto* v_scale = reinterpret_cast<uint16_t*>(block + layout.v_scale_offset(layer, head)) + slot;
+  if (!is_finite(k, layout.head_dim) || !is_finite(v, layout.head_dim)) {
+    *k_scale = 0x7E00;  // NaN: whoever sees this position gets NaN, as with f16
+    *v_scale = 0;
+    return;
+  }
+  *k_scale = write_bytes(k, layout.head_dim, true, int64_t{2} * layout.block_tokens, k_out);
+  *v_scale = write_bytes(v, layout.head_dim, false, 0, v_out);
+}
+
+}  // namespace plait::PLAIT_LANES

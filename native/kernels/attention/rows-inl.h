@@ -1,0 +1,102 @@
+// What one row (a query of one head) does with its scores, whatever K and V are stored as: the softmax step
+// of a chunk, the merge of partial results, the end. See lanes-inl.h for how it is included.
+#pragma once
+
+#include <cstring>
+#include <limits>
+
+#include "kernels/attention/work.h"
+#include "kernels/lanes/exp-inl.h"
+
+namespace plait::PLAIT_LANES {
+
+inline constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
+
+// The positions [lo, hi) of a chunk that a row sees, counted from the chunk's first.
+struct Seen {
+  int32_t lo, hi;
+};
+
+// The lanes of positions [i, i + 8) that a row sees; `other` in the rest.
+inline F8 only_seen(F8 a, int32_t i, const Seen& seen, float other) {
+  const F8 position = add(lane_indices(), set1(static_cast<float>(i)));
+  a = if_less(position, set1(static_cast<float>(seen.lo)), set1(other), a);
+  return if_less(position, set1(static_cast<float>(seen.hi)), a, set1(other));
+}
+
+// One online softmax step of rows [row0, row0 + kRows) over the positions of the chunk that each sees, at
+// least one: scores become weights, and max, sum and decay move on. What is kept of weights [i, i + 8) of row
+// row0 + r is keep(r, i, weights). Each phase runs for all rows before the next, since the reductions of one
+// row alone leave the CPU idle.
+template <int kRows, typename Keep>
+void softmax_step(const Work& w, int32_t row0, const Seen (&seen)[kRows], float softcap, const Keep& keep) {
+  float highest[kRows];
+  for (int r = 0; r < kRows; ++r) {
+    const auto [lo, hi] = seen[r];
+    float* s = w.weights + (row0 + r) * kChunk;
+    F8 most = set1(kMinusInf);
+    for (int32_t i = lo / 8 * 8; i < hi; i += 8) {
+      F8 score = load(s + i);
+      if (softcap > 0.0F) score = mul(set1(softcap), tanh(mul(score, set1(1.0F / softcap))));
+      if (i < lo || i + 8 > hi) score = only_seen(score, i, seen[r], kMinusInf);
+      store(s + i, score);
+      most = max(most, score);
+    }
+    highest[r] = max_lanes(most);
+  }
+  for (int r = 0; r < kRows; ++r) {
+    const auto [lo, hi] = seen[r];
+    const int32_t row = row0 + r;
+    float* s = w.weights + row * kChunk;
+    const float before = w.max[row];
+    const float now = before > highest[r] ? before : highest[r];
+    const F8 offset = set1(now);
+    F8 total = set1(0.0F);
+    for (int32_t i = lo / 8 * 8; i < hi; i += 8) {
+      const F8 weight = exp_bounded(sub(load(s + i), offset));
+      store(s + i, keep(r, i, weight));
+      total = add(total, weight);
+    }
+    float decay[8];
+    store(decay, exp_bounded(sub(set1(before), offset)));
+    w.decay[row] = decay[0];
+    w.max[row] = now;
+    w.sum[row] = std::fma(w.sum[row], decay[0], sum_lanes(total));
+  }
+}
+
+// A block of the pool, by a position in it; blocks hold 2^shift positions.
+inline const std::byte* block_in_pool(const AttentionArgs& args, int32_t position, int32_t shift) {
+  const auto block_id = static_cast<size_t>(args.block_table[position >> shift]);
+  return args.pool + block_id * args.layout->block_bytes();
+}
+
+// Adds a partial result to a running one. The only place where partials meet, so that every way to split the
+// partitions over calls gives the same bits.
+inline void merge_partial(float part_max, float part_sum, const float* part, int32_t head_dim, float& max,
+                          float& sum, float* acc) {
+  if (part_sum == 0.0F) return;
+  if (sum == 0.0F) {
+    max = part_max;
+    sum = part_sum;
+    std::memcpy(acc, part, sizeof(float) * static_cast<size_t>(head_dim));
+    return;
+  }
+  const float now = max > part_max ? max : part_max;
+  float decay[8];
+  float weight[8];
+  store(decay, exp_bounded(sub(set1(max), set1(now))));
+  store(weight, exp_bounded(sub(set1(part_max), set1(now))));
+  max = now;
+  sum = std::fma(sum, decay[0], part_sum * weight[0]);
+  for (int32_t d = 0; d < head_dim; d += 8) {
+    store(acc + d, fma(load(acc + d), set1(decay[0]), mul(load(part + d), set1(weight[0]))));
+  }
+}
+
+inline void finish_row(float sum, const float* acc, int32_t head_dim, float* out) {
+  const F8 factor = set1(1.0F / sum);
+  for (int32_t d = 0; d < head_dim; d += 8) store(out + d, mul(load(acc + d), factor));
+}
+
+}  // namespace plait::PLAIT_LANES
