@@ -11,8 +11,8 @@ PLAIT_INLINE typename V::Float load_weights(const std::byte* p, size_t step) {
   return V::load_bf16x8(p, step);
 }
 
-// kVectors vectors of rows times kTokens tokens. A chain waits for itself at every column, so at least 8 of
-// them must run side by side.
+// kVectors vectors of rows times kTokens tokens. A chain waits for itself at every column, so several must
+// run side by side; more than 8 groups are more streams than memory serves well.
 template <class V, PackedKind K, int kTokens, int kVectors>
 PLAIT_FN void multiply_float(const std::byte* groups, size_t step, int64_t cols, const float* x, float* out,
                              int64_t out_stride) {
@@ -73,7 +73,7 @@ void matmul_float_kind(const PackedMatrix& w, const Acts& acts, int32_t row0, in
         multiply_float_rows<K, 2, 4>(groups, num_groups, w.cols, x, to, out_stride);
         t += 2;
       } else {
-        multiply_float_rows<K, 1, 8>(groups, num_groups, w.cols, x, to, out_stride);
+        multiply_float_rows<K, 1, 8 / Wide::kGroups>(groups, num_groups, w.cols, x, to, out_stride);
         t += 1;
       }
     }
