@@ -26,8 +26,8 @@ using Pairs = std::vector<std::pair<int32_t, float>>;
 using Scored = std::tuple<float, int32_t, Pairs>;
 
 Isa isa_of(const std::string& name) {
-  for (Isa isa : {Isa::kScalar, Isa::kAvx2}) {
-    if (name == isa_name(isa) && is_isa_supported(isa)) return isa;
+  for (const Isa isa : supported_isas()) {
+    if (name == isa_name(isa)) return isa;
   }
   throw Error(ErrorCode::kUnsupported,
               "instruction set " + name + " is unknown or not supported by this CPU");

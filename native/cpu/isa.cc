@@ -5,6 +5,7 @@
 #endif
 
 #include <cstdlib>
+#include <iterator>
 #include <string>
 
 #include "base/error.h"
@@ -13,56 +14,90 @@ namespace plait {
 
 namespace {
 
+bool runs_everywhere() { return true; }
+
 #if defined(__x86_64__)
+
 // CPUID leaf 1, ECX bit 29; not every compiler knows the name for __builtin_cpu_supports.
 bool has_f16c() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & (1U << 29)) != 0;
 }
+
+bool runs_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c(); }
+
+bool runs_avx512() {
+  return runs_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+}
+
+bool runs_avx512vnni() { return runs_avx512() && __builtin_cpu_supports("avx512vnni"); }
+
+#else
+
+bool runs_nowhere() { return false; }
+constexpr auto runs_avx2 = runs_nowhere;
+constexpr auto runs_avx512 = runs_nowhere;
+constexpr auto runs_avx512vnni = runs_nowhere;
+
 #endif
+
+struct Entry {
+  Isa isa;
+  const char* name;
+  bool (*is_supported)();
+};
+
+// As in kAllIsas.
+constexpr Entry kEntries[] = {
+    {Isa::kScalar, "scalar", runs_everywhere},
+    {Isa::kAvx2, "avx2", runs_avx2},
+    {Isa::kAvx512, "avx512", runs_avx512},
+    {Isa::kAvx512Vnni, "avx512vnni", runs_avx512vnni},
+};
+
+constexpr bool is_in_order() {
+  for (size_t i = 0; i < std::size(kEntries); ++i) {
+    if (kEntries[i].isa != kAllIsas[i] || static_cast<size_t>(kAllIsas[i]) != i) return false;
+  }
+  return std::size(kEntries) == std::size(kAllIsas);
+}
+static_assert(is_in_order());
+
+const Entry& entry(Isa isa) { return kEntries[static_cast<size_t>(isa)]; }
 
 }  // namespace
 
-const char* isa_name(Isa isa) {
-  switch (isa) {
-    case Isa::kScalar:
-      return "scalar";
-    case Isa::kAvx2:
-      return "avx2";
-  }
-  return "unknown";
-}
+const char* isa_name(Isa isa) { return entry(isa).name; }
 
-bool is_isa_supported(Isa isa) {
-  switch (isa) {
-    case Isa::kScalar:
-      return true;
-    case Isa::kAvx2:
-#if defined(__x86_64__)
-      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
-#else
-      return false;
-#endif
+bool is_isa_supported(Isa isa) { return entry(isa).is_supported(); }
+
+std::vector<Isa> supported_isas() {
+  std::vector<Isa> supported;
+  for (const Isa isa : kAllIsas) {
+    if (is_isa_supported(isa)) supported.push_back(isa);
   }
-  return false;
+  return supported;
 }
 
 IsaChoice choose_isa() {
   const char* forced = std::getenv("PLAIT_FORCE_ISA");
   if (forced != nullptr && *forced != '\0') {
-    for (Isa isa : {Isa::kScalar, Isa::kAvx2}) {
+    const std::string prefix = std::string("PLAIT_FORCE_ISA=") + forced;
+    std::string names;
+    for (const Isa isa : kAllIsas) {
+      names += std::string(isa_name(isa)) + ", ";
       if (std::string(forced) != isa_name(isa)) continue;
       if (!is_isa_supported(isa)) {
-        throw Error(ErrorCode::kUnsupported, std::string("PLAIT_FORCE_ISA=") + forced +
-                                                 ": this CPU cannot run it; unset the variable");
+        throw Error(ErrorCode::kUnsupported, prefix + ": this CPU cannot run it; unset the variable");
       }
       return {isa, "forced by PLAIT_FORCE_ISA"};
     }
-    throw Error(ErrorCode::kUnsupported,
-                std::string("PLAIT_FORCE_ISA=") + forced + ": unknown; use one of scalar, avx2 or unset it");
+    throw Error(ErrorCode::kUnsupported, prefix + ": unknown; use one of " + names + "or unset it");
   }
-  if (is_isa_supported(Isa::kAvx2)) return {Isa::kAvx2, "widest that this CPU supports"};
-  return {Isa::kScalar, "no AVX2, FMA and F16C on this CPU: slow scalar kernels"};
+  const Isa widest = supported_isas().back();
+  if (widest == Isa::kScalar) return {widest, "no AVX2, FMA and F16C on this CPU: slow scalar kernels"};
+  return {widest, "widest that this CPU supports"};
 }
 
 }  // namespace plait

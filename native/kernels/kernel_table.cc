@@ -1,6 +1,6 @@
 #include "kernels/kernel_table.h"
 
-#include <array>
+#include <vector>
 
 namespace plait {
 
@@ -25,7 +25,11 @@ KernelTable make_table(Isa isa) {
 }  // namespace
 
 const KernelTable& kernel_table(Isa isa) {
-  static const std::array<KernelTable, 2> tables = {make_table(Isa::kScalar), make_table(Isa::kAvx2)};
+  static const std::vector<KernelTable> tables = [] {
+    std::vector<KernelTable> all;
+    for (const Isa each : kAllIsas) all.push_back(make_table(each));
+    return all;
+  }();
   return tables[static_cast<size_t>(isa)];
 }
 

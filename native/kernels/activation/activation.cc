@@ -16,7 +16,7 @@ void gated_act(const float* gate, const float* up, int32_t num, Activation act, 
 
 GatedActFn gated_act_kernel(Isa isa) {
 #if PLAIT_HAS_AVX2
-  if (isa == Isa::kAvx2) return avx2::gated_act;
+  if (is_avx2_or_wider(isa)) return avx2::gated_act;
 #endif
   (void)isa;
   return scalar::gated_act;

@@ -73,7 +73,7 @@ void attention_merge(const float* partials, int32_t num_partials, int32_t group,
 
 KvWriteFn kv_write_kernel(Isa isa) {
 #if PLAIT_HAS_AVX2
-  if (isa == Isa::kAvx2) return avx2::kv_write;
+  if (is_avx2_or_wider(isa)) return avx2::kv_write;
 #endif
   (void)isa;
   return scalar::kv_write;
@@ -81,7 +81,7 @@ KvWriteFn kv_write_kernel(Isa isa) {
 
 AttentionFn attention_kernel(Isa isa) {
 #if PLAIT_HAS_AVX2
-  if (isa == Isa::kAvx2) return avx2::attention;
+  if (is_avx2_or_wider(isa)) return avx2::attention;
 #endif
   (void)isa;
   return scalar::attention;
@@ -89,7 +89,7 @@ AttentionFn attention_kernel(Isa isa) {
 
 AttentionPartialFn attention_partial_kernel(Isa isa) {
 #if PLAIT_HAS_AVX2
-  if (isa == Isa::kAvx2) return avx2::attention_partial;
+  if (is_avx2_or_wider(isa)) return avx2::attention_partial;
 #endif
   (void)isa;
   return scalar::attention_partial;
@@ -97,7 +97,7 @@ AttentionPartialFn attention_partial_kernel(Isa isa) {
 
 AttentionMergeFn attention_merge_kernel(Isa isa) {
 #if PLAIT_HAS_AVX2
-  if (isa == Isa::kAvx2) return avx2::attention_merge;
+  if (is_avx2_or_wider(isa)) return avx2::attention_merge;
 #endif
   (void)isa;
   return scalar::attention_merge;

@@ -1,6 +1,7 @@
 // GMAC/s and GB/s of the matmul kernels on one thread, for the shapes of two small models.
-// Usage: matmul_bench [type filter [columns [hot]]]; PLAIT_FORCE_ISA picks the kernels; the last line is
-// JSON.
+// Usage: matmul_bench [type filter [isa [columns [tokens [rows]]]]] [hot]. isa: one name, "all" that run
+// here, or "chosen" (the default; PLAIT_FORCE_ISA counts); 0 for columns, tokens, rows: all of them. The ISAs
+// take turns at each shape. hot: one copy of the weights, which caches may keep. The last line is JSON.
 #include <sys/mman.h>
 #include <time.h>
 
@@ -53,12 +54,7 @@ class HugeBytes {
   std::byte* room_;
 };
 
-struct Bench {
-  MatmulFn matmul;
-  QuantizeFn quantize;
-};
-
-void run(const Bench& bench, GgmlType type, Shape shape, int32_t num_tokens, std::string& json) {
+void run(Isa isa, GgmlType type, Shape shape, int32_t num_tokens, std::string& json) {
   const size_t bytes = packed_num_bytes(type, shape.rows, shape.cols);
   // T = 1 reads copies of the matrix in turn: decode never finds its weights in a cache.
   const int64_t copies = num_tokens > 8 ? 1 : 1 + cold_bytes / static_cast<int64_t>(bytes);
@@ -76,8 +72,9 @@ void run(const Bench& bench, GgmlType type, Shape shape, int32_t num_tokens, std
   const Acts acts{room.data(), x.data(), num_tokens, shape.cols};
   const Acts q8_only{room.data(), nullptr, num_tokens, shape.cols};
   for (int32_t t = 0; t < num_tokens; ++t)
-    bench.quantize(x.data() + int64_t{t} * shape.cols, t, 0, shape.cols, q8_only);
+    quantize_kernel(isa)(x.data() + int64_t{t} * shape.cols, t, 0, shape.cols, q8_only);
   std::vector<float> out(static_cast<size_t>(num_tokens) * kRowsPerCall);
+  const MatmulFn matmul = matmul_kernel(isa);
   const double macs = double(shape.rows) * shape.cols * num_tokens;
   const double begin = seconds();
   double end = begin;
@@ -86,7 +83,7 @@ void run(const Bench& bench, GgmlType type, Shape shape, int32_t num_tokens, std
     const PackedMatrix w{packed.data() + static_cast<size_t>(passes % copies) * bytes, bytes, shape.rows,
                          shape.cols, packed_kind(type)};
     for (int32_t row = 0; row < shape.rows; row += kRowsPerCall) {
-      bench.matmul(w, acts, row, row + kRowsPerCall, 0, num_tokens, out.data(), kRowsPerCall);
+      matmul(w, acts, row, row + kRowsPerCall, 0, num_tokens, out.data(), kRowsPerCall);
     }
     ++passes;
     end = seconds();
@@ -95,13 +92,24 @@ void run(const Bench& bench, GgmlType type, Shape shape, int32_t num_tokens, std
   const double per_pass = (end - begin) / static_cast<double>(passes);
   const double gmacs = macs / per_pass * 1e-9;
   const double gbytes = static_cast<double>(bytes) / per_pass * 1e-9;
-  std::printf("%-6s %6d x %4d  T %3d  %7.1f GMAC/s  %6.1f GB/s\n", type_name(type), shape.rows, shape.cols,
-              num_tokens, gmacs, gbytes);
+  std::printf("%-6s %6d x %4d  T %3d  %-10s  %7.1f GMAC/s  %6.1f GB/s\n", type_name(type), shape.rows,
+              shape.cols, num_tokens, isa_name(isa), gmacs, gbytes);
   char line[200];
   std::snprintf(line, sizeof line,
-                "%s{\"type\":\"%s\",\"rows\":%d,\"cols\":%d,\"tokens\":%d,\"gmacs\":%.2f,\"gbytes\":%.2f}",
-                json.empty() ? "" : ",", type_name(type), shape.rows, shape.cols, num_tokens, gmacs, gbytes);
+                "%s{\"type\":\"%s\",\"rows\":%d,\"cols\":%d,\"tokens\":%d,\"isa\":\"%s\",\"gmacs\":%.2f,"
+                "\"gbytes\":%.2f}",
+                json.empty() ? "" : ",", type_name(type), shape.rows, shape.cols, num_tokens, isa_name(isa),
+                gmacs, gbytes);
   json += line;
+}
+
+std::vector<Isa> isas_of(const std::string& name) {
+  if (name == "chosen") return {choose_isa().isa};
+  std::vector<Isa> isas;
+  for (const Isa isa : supported_isas()) {
+    if (name == isa_name(isa) || name == "all") isas.push_back(isa);
+  }
+  return isas;
 }
 
 }  // namespace
@@ -109,20 +117,32 @@ void run(const Bench& bench, GgmlType type, Shape shape, int32_t num_tokens, std
 
 int main(int argc, char** argv) {
   using namespace plait;
+  if (argc > 1 && std::strcmp(argv[argc - 1], "hot") == 0) {
+    cold_bytes = 0;
+    --argc;
+  }
   const char* filter = argc > 1 ? argv[1] : "";
-  const int32_t only_cols = argc > 2 ? std::atoi(argv[2]) : 0;
-  const IsaChoice choice = choose_isa();
-  const Bench bench{matmul_kernel(choice.isa), quantize_kernel(choice.isa)};
-  if (argc > 3 && std::strcmp(argv[3], "hot") == 0) cold_bytes = 0;
+  const std::vector<Isa> isas = isas_of(argc > 2 ? argv[2] : "chosen");
+  const int32_t only_cols = argc > 3 ? std::atoi(argv[3]) : 0;
+  const int32_t only_tokens = argc > 4 ? std::atoi(argv[4]) : 0;
+  const int32_t only_rows = argc > 5 ? std::atoi(argv[5]) : 0;
+  if (isas.empty()) {
+    std::fprintf(stderr, "matmul_bench: %s: not an instruction set that runs here\n", argv[2]);
+    return 1;
+  }
   std::string json;
   for (const GgmlType type : kAllGgmlTypes) {
     if (std::strstr(type_name(type), filter) == nullptr) continue;
     for (const Shape shape : kShapes) {
       if (shape.cols % block_shape(type).elements != 0) continue;
       if (only_cols != 0 && shape.cols != only_cols) continue;
-      for (const int32_t num_tokens : kBatches) run(bench, type, shape, num_tokens, json);
+      if (only_rows != 0 && shape.rows != only_rows) continue;
+      for (const int32_t num_tokens : kBatches) {
+        if (only_tokens != 0 && num_tokens != only_tokens) continue;
+        for (const Isa isa : isas) run(isa, type, shape, num_tokens, json);
+      }
     }
   }
-  std::printf("{\"bench\":\"matmul\",\"isa\":\"%s\",\"results\":[%s]}\n", isa_name(choice.isa), json.c_str());
+  std::printf("{\"bench\":\"matmul\",\"results\":[%s]}\n", json.c_str());
   return 0;
 }

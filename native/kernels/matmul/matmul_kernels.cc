@@ -3,11 +3,18 @@
 namespace plait {
 
 MatmulFn matmul_kernel(Isa isa) {
+  switch (isa) {
 #if defined(__x86_64__)
-  if (isa == Isa::kAvx2) return matmul_avx2;
+    case Isa::kAvx2:
+      return avx2::matmul;
+    case Isa::kAvx512:
+      return avx512::matmul;
+    case Isa::kAvx512Vnni:
+      return avx512vnni::matmul;
 #endif
-  (void)isa;
-  return matmul_ref;
+    default:
+      return matmul_ref;
+  }
 }
 
 }  // namespace plait

@@ -83,8 +83,8 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
 }
 
 std::vector<Isa> wide_isas() {
-  std::vector<Isa> isas;
-  if (is_isa_supported(Isa::kAvx2)) isas.push_back(Isa::kAvx2);
+  std::vector<Isa> isas = supported_isas();
+  isas.erase(isas.begin());
   return isas;
 }
 

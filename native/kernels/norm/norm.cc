@@ -18,7 +18,7 @@ void add(float* x, const float* delta, int32_t num);
 
 RmsNormFn rms_norm_kernel(Isa isa) {
 #if PLAIT_HAS_AVX2
-  if (isa == Isa::kAvx2) return avx2::rms_norm;
+  if (is_avx2_or_wider(isa)) return avx2::rms_norm;
 #endif
   (void)isa;
   return scalar::rms_norm;
@@ -26,7 +26,7 @@ RmsNormFn rms_norm_kernel(Isa isa) {
 
 AddFn add_kernel(Isa isa) {
 #if PLAIT_HAS_AVX2
-  if (isa == Isa::kAvx2) return avx2::add;
+  if (is_avx2_or_wider(isa)) return avx2::add;
 #endif
   (void)isa;
   return scalar::add;

@@ -145,7 +145,7 @@ PLAIT_AVX2 void quantize_avx2(const float* x, int32_t t, int32_t col0, int32_t c
 
 QuantizeFn quantize_kernel(Isa isa) {
 #if defined(__x86_64__)
-  if (isa == Isa::kAvx2) return quantize_avx2;
+  if (is_avx2_or_wider(isa)) return quantize_avx2;
 #endif
   (void)isa;
   return quantize_scalar;

@@ -16,7 +16,7 @@ void rope(float* x, int32_t rot_dim, const float* cos, const float* sin, RopeSty
 
 RopeFn rope_kernel(Isa isa) {
 #if PLAIT_HAS_AVX2
-  if (isa == Isa::kAvx2) return avx2::rope;
+  if (is_avx2_or_wider(isa)) return avx2::rope;
 #endif
   (void)isa;
   return scalar::rope;

@@ -1,0 +1,197 @@
+// The matrix product of one ISA: PLAIT_ISA::matmul. Included by matmul_<isa>.cc, once, with
+//   PLAIT_ISA       the namespace that everything here goes to
+//   PLAIT_TARGET    the target features, a string
+//   PLAIT_HAS_512   1 when they include AVX-512 F, BW, VL and DQ
+//   PLAIT_HAS_VNNI  1 when they include AVX-512 VNNI as well
+// Every function carries the target itself, so no file needs -mavx2 and no shared inline function is ever
+// compiled for a CPU that another one lacks.
+#if defined(__GNUC__) && !defined(__clang__)
+// GCC 12 takes the undefined operands inside its own AVX-512 intrinsics for ours.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#include <immintrin.h>
+#pragma GCC diagnostic pop
+#else
+#include <immintrin.h>
+#endif
+
+#include <cstring>
+
+#include "kernels/matmul/act_tile.h"
+#include "kernels/matmul/matmul_kernels.h"
+#include "kernels/matmul/packed_layout.h"
+
+#define PLAIT_FN __attribute__((target(PLAIT_TARGET)))
+#define PLAIT_INLINE __attribute__((target(PLAIT_TARGET), always_inline)) inline
+
+#include "kernels/matmul/vec256-inl.h"
+#if PLAIT_HAS_512
+#include "kernels/matmul/vec512-inl.h"
+#endif
+#include "kernels/matmul/part-inl.h"
+
+namespace plait::PLAIT_ISA {
+namespace {
+
+#if PLAIT_HAS_512
+using Wide = V512;
+#else
+using Wide = V256;
+#endif
+
+// Weights and activations that stay in the first-level cache.
+constexpr size_t kFirstLevelBytes = size_t{20} << 10;
+
+// Groups whose weights stay in the second-level cache while all tiles of tokens pass over them.
+int32_t panel_groups(size_t group_bytes) {
+  constexpr size_t kPanelBytes = size_t{256} << 10;
+  const auto groups = static_cast<int32_t>(kPanelBytes / group_bytes);
+  return groups < 8 ? 8 : groups & ~1;
+}
+
+}  // namespace
+}  // namespace plait::PLAIT_ISA
+
+#include "kernels/matmul/float-inl.h"
+
+namespace plait::PLAIT_ISA {
+namespace {
+
+// Reading two groups side by side confuses the prefetchers of the CPU, whose streams cross within a page, and
+// leaves a third of the bandwidth. So while a pair is multiplied, the next one is fetched from end to end,
+// two records for each two that are read: to the first-level cache if `is_small` says that two pairs have
+// room there, otherwise to the second, and what is read soon from there to the first. The pair after the last
+// is fetched as well: it is the start of the work that follows, here or on another core that shares a cache.
+template <int32_t kNumBytes>
+PLAIT_INLINE void fetch_next_pair(const std::byte* first, const std::byte* p, size_t step, bool is_small) {
+  constexpr int32_t kLine = 64;
+  constexpr int32_t kSoon = 1024;
+  const std::byte* next = first + 2 * step + 2 * (p - first);
+  if (is_small) {
+    for (int32_t b = 0; b < 2 * kNumBytes; b += kLine) _mm_prefetch(next + b, _MM_HINT_T0);
+    return;
+  }
+  for (int32_t b = 0; b < 2 * kNumBytes; b += kLine) _mm_prefetch(next + b, _MM_HINT_T1);
+  for (int32_t b = 0; b < kNumBytes; b += kLine) {
+    _mm_prefetch(p + kSoon + b, _MM_HINT_T0);
+    _mm_prefetch(p + step + kSoon + b, _MM_HINT_T0);
+  }
+}
+
+// One vector of rows times kTokens tokens over all columns; codes go from memory to registers, each byte is
+// read once. out: token t at t * out_stride.
+template <class V, PackedKind K, int kTokens>
+PLAIT_FN void multiply(const std::byte* first, size_t step, int32_t cols, const ActTile& tile, float* out,
+                       int64_t out_stride) {
+  constexpr RecordShape kShape = record_shape(K);
+  typename V::Float acc[kTokens];
+  for (int t = 0; t < kTokens; ++t) acc[t] = V::zero_float();
+  const size_t act_step = static_cast<size_t>(tile.stored) * kActBytes;
+  ActRecord act = tile.record(0);
+  [[maybe_unused]] const bool is_small =
+      4 * step + act_step * static_cast<size_t>(cols / kBlock) <= kFirstLevelBytes;
+  const std::byte* record = first;
+  for (int32_t col = 0; col < cols; col += kShape.elements, record += kShape.bytes()) {
+    const Head<V> head = load_head<V, K>(record, step);
+    for (int32_t i = 0; i < kShape.num_parts(); ++i) {
+      const std::byte* p = record + i * kShape.part_bytes();
+      if constexpr (V::kGroups == 2) {
+        fetch_next_pair<kShape.head_bytes() + kShape.part_bytes()>(first, p, step, is_small);
+      }
+      Part<V> part;
+      load_part<V, K>(head, p + kShape.head_bytes(), step, part);
+      add_part<V, K, kTokens>(head, part, act, acc);
+      act.q += act_step;
+      act.scale += act_step;
+      act.sum += act_step;
+      act.half_sum += act_step;
+    }
+  }
+  for (int t = 0; t < kTokens; ++t) V::store(out + t * out_stride, acc[t]);
+}
+
+// From so many tokens on, two groups side by side are faster than one after the other. Below, memory is what
+// limits, and one stream of weights reads fastest.
+constexpr int tokens_for_pairs(PackedKind kind) { return kind == PackedKind::kS8 ? 4 : 2; }
+
+// All rows of one range for one tile.
+template <PackedKind K, int kTokens>
+void multiply_tile(const std::byte* groups, int32_t num_groups, int32_t cols, const ActTile& tile, float* out,
+                   int64_t out_stride) {
+  const size_t step = group_bytes(K, cols);
+  int32_t g = 0;
+  if constexpr (Wide::kGroups == 2 && kTokens >= tokens_for_pairs(K)) {
+    for (; g + 2 <= num_groups; g += 2) {
+      multiply<Wide, K, kTokens>(groups + static_cast<size_t>(g) * step, step, cols, tile,
+                                 out + g * kRowGroup, out_stride);
+    }
+  }
+  for (; g < num_groups; ++g) {
+    multiply<V256, K, kTokens>(groups + static_cast<size_t>(g) * step, step, cols, tile, out + g * kRowGroup,
+                               out_stride);
+  }
+}
+
+using TileFn = void (*)(const std::byte* groups, int32_t num_groups, int32_t cols, const ActTile& tile,
+                        float* out, int64_t out_stride);
+
+template <PackedKind K>
+constexpr TileFn kTileFns[kTileTokens] = {multiply_tile<K, 1>, multiply_tile<K, 2>, multiply_tile<K, 3>,
+                                          multiply_tile<K, 4>, multiply_tile<K, 5>, multiply_tile<K, 6>,
+                                          multiply_tile<K, 7>, multiply_tile<K, 8>};
+
+const TileFn* tile_fns(PackedKind kind) {
+  switch (kind) {
+    case PackedKind::kU4:
+      return kTileFns<PackedKind::kU4>;
+    case PackedKind::kU4Min:
+      return kTileFns<PackedKind::kU4Min>;
+    case PackedKind::kU5:
+      return kTileFns<PackedKind::kU5>;
+    case PackedKind::kU5Min:
+      return kTileFns<PackedKind::kU5Min>;
+    case PackedKind::kS8:
+      return kTileFns<PackedKind::kS8>;
+    case PackedKind::kCode4:
+      return kTileFns<PackedKind::kCode4>;
+    case PackedKind::kU2K:
+      return kTileFns<PackedKind::kU2K>;
+    case PackedKind::kU3K:
+      return kTileFns<PackedKind::kU3K>;
+    case PackedKind::kU4K:
+      return kTileFns<PackedKind::kU4K>;
+    case PackedKind::kU5K:
+      return kTileFns<PackedKind::kU5K>;
+    case PackedKind::kU6K:
+      return kTileFns<PackedKind::kU6K>;
+    case PackedKind::kCode4K:
+      return kTileFns<PackedKind::kCode4K>;
+    case PackedKind::kF16:
+    case PackedKind::kBF16:
+    case PackedKind::kF32:
+      break;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+void matmul(const PackedMatrix& w, const Acts& acts, int32_t row0, int32_t row1, int32_t t0, int32_t t1,
+            float* out, int64_t out_stride) {
+  if (is_float_kind(w.kind)) return matmul_float(w, acts, row0, row1, t0, t1, out, out_stride);
+  const TileFn* fns = tile_fns(w.kind);
+  const size_t step = group_bytes(w.kind, w.cols);
+  const int32_t panel = panel_groups(step);
+  const int32_t group1 = row1 / kRowGroup;
+  for (int32_t group = row0 / kRowGroup; group < group1; group += panel) {
+    const int32_t num_groups = group1 - group < panel ? group1 - group : panel;
+    for (int32_t t = t0; t < t1; t += kTileTokens) {
+      const ActTile tile = act_tile(acts, t, t1);
+      fns[tile.wanted - 1](w.data + static_cast<size_t>(group) * step, num_groups, w.cols, tile,
+                           out + (t - t0) * out_stride + group * kRowGroup - row0, out_stride);
+    }
+  }
+}
+
+}  // namespace plait::PLAIT_ISA

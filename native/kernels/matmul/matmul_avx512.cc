@@ -1,0 +1,9 @@
+#if defined(__x86_64__)
+
+#define PLAIT_ISA avx512
+#define PLAIT_TARGET "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq"
+#define PLAIT_HAS_512 1
+#define PLAIT_HAS_VNNI 0
+#include "kernels/matmul/matmul-inl.h"
+
+#endif
