@@ -17,8 +17,9 @@ uint64_t PLAIT_FN count_lanes(Vec::Int sum) {
   return total;
 }
 
-// Enough chains to fill two units of a latency of four or five; each takes a register.
+// Enough chains to fill two units of a latency of four; each takes a register, of 16 with AVX2.
 inline constexpr int kChains = 10;
+inline constexpr int kIntChains = 8;
 
 PLAIT_FN uint64_t mac_loop_f32(int64_t rounds) {
   Vec::Float one = Vec::one_float();
@@ -39,7 +40,7 @@ PLAIT_FN uint64_t mac_loop_int8(int64_t rounds) {
   Vec::Int codes = Vec::ones_int8();
   const Vec::Int q = Vec::ones_int8();
   const Vec::Int ones = Vec::ones_int16();
-  Vec::Int sums[kChains];
+  Vec::Int sums[kIntChains];
   for (Vec::Int& sum : sums) sum = Vec::zero();
   for (int64_t r = 0; r < rounds; ++r) {
     for (Vec::Int& sum : sums) {

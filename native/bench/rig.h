@@ -65,7 +65,7 @@ class Rig {
   Team team_;
 };
 
-inline constexpr double kMinRunSeconds = 0.02;
+inline constexpr double kMinRunSeconds = 0.005;
 
 template <typename Run>
 std::vector<double> Rig::time_units(int64_t num_units, int32_t repeats, Run&& run) {

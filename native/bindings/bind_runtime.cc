@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "bindings/bindings.h"
+#include "bindings/isa_name.h"
 #include "fileio/gguf.h"
 #include "runtime/compute_thread.h"
 #include "runtime/evaluate.h"
@@ -24,14 +25,6 @@ using namespace nb::literals;
 
 using Pairs = std::vector<std::pair<int32_t, float>>;
 using Scored = std::tuple<float, int32_t, Pairs>;
-
-Isa isa_of(const std::string& name) {
-  for (const Isa isa : supported_isas()) {
-    if (name == isa_name(isa)) return isa;
-  }
-  throw Error(ErrorCode::kUnsupported,
-              "instruction set " + name + " is unknown or not supported by this CPU");
-}
 
 const TensorInfo& tensor_of(const GgufFile& file, const std::string& name) {
   const TensorInfo* tensor = file.find_tensor(name);

@@ -49,4 +49,5 @@ NB_MODULE(_native, m) {
   plait::register_kv(m);
   plait::register_kernels(m);
   plait::register_runtime(m);
+  plait::register_bench(m);
 }
