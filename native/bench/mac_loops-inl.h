@@ -54,7 +54,7 @@ PLAIT_FN uint64_t mac_loop_int8(int64_t rounds) {
 }
 
 // Eight products of pairs are added in int16 before they are widened.
-PLAIT_FN uint64_t mac_loop_int8_narrow(int64_t rounds) {
+PLAIT_FN uint64_t mac_loop_int6(int64_t rounds) {
   constexpr int kNarrowChains = 4;
   Vec::Int codes = Vec::ones_int8();
   const Vec::Int q = Vec::ones_int8();

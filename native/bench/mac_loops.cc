@@ -40,14 +40,14 @@ uint64_t scalar_int8(int64_t rounds) {
   return total;
 }
 
-MacLoopFn pick(MacUnit unit, MacLoopFn f32, MacLoopFn int8, MacLoopFn int8_narrow) {
+MacLoopFn pick(MacUnit unit, MacLoopFn f32, MacLoopFn int8, MacLoopFn int6) {
   switch (unit) {
     case MacUnit::kF32:
       return f32;
     case MacUnit::kInt8:
       return int8;
     default:
-      return int8_narrow;
+      return int6;
   }
 }
 
@@ -60,9 +60,9 @@ MacLoopFn mac_loop(Isa isa, MacUnit unit) {
     case Isa::kAvx512Vnni:
       return pick(unit, avx512::mac_loop_f32, avx512vnni::mac_loop_int8, avx512vnni::mac_loop_int8);
     case Isa::kAvx512:
-      return pick(unit, avx512::mac_loop_f32, avx512::mac_loop_int8, avx512::mac_loop_int8_narrow);
+      return pick(unit, avx512::mac_loop_f32, avx512::mac_loop_int8, avx512::mac_loop_int6);
     default:
-      return pick(unit, avx2::mac_loop_f32, avx2::mac_loop_int8, avx2::mac_loop_int8_narrow);
+      return pick(unit, avx2::mac_loop_f32, avx2::mac_loop_int8, avx2::mac_loop_int6);
   }
 #elif defined(__aarch64__)
   return pick(unit, neon::mac_loop_f32, neon::mac_loop_int8, neon::mac_loop_int8);

@@ -12,9 +12,9 @@
 namespace plait {
 
 enum class MacUnit : uint8_t {
-  kF32,         // fused multiply-add of float32
-  kInt8,        // bytes of any value into int32
-  kInt8Narrow,  // the same when codes have at most 4 bits, so that int16 lanes can add 8 products of pairs
+  kF32,   // fused multiply-add of float32
+  kInt8,  // codes of 8 bits times bytes, into int32
+  kInt6,  // codes of at most 6 bits, whose products int16 lanes can add first: 8 of them when codes have 4
 };
 
 // Rounds that one call can count exactly: float32 and int32 lanes overflow later.
@@ -30,12 +30,12 @@ MacLoopFn mac_loop(Isa isa, MacUnit unit);
 namespace avx2 {
 uint64_t mac_loop_f32(int64_t rounds);
 uint64_t mac_loop_int8(int64_t rounds);
-uint64_t mac_loop_int8_narrow(int64_t rounds);
+uint64_t mac_loop_int6(int64_t rounds);
 }  // namespace avx2
 namespace avx512 {
 uint64_t mac_loop_f32(int64_t rounds);
 uint64_t mac_loop_int8(int64_t rounds);
-uint64_t mac_loop_int8_narrow(int64_t rounds);
+uint64_t mac_loop_int6(int64_t rounds);
 }  // namespace avx512
 namespace avx512vnni {
 uint64_t mac_loop_int8(int64_t rounds);

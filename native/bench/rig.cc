@@ -38,7 +38,8 @@ namespace {
 constexpr size_t kReadChunkBytes = size_t{1} << 20;
 constexpr size_t kWordsPerLine = 8;
 
-// How far ahead of a read its line is asked for; 0: the CPU is left to guess. Which is fastest depends on it.
+// How far ahead of a read its line is asked for; 0: the CPU is left to guess. Which is fastest depends on the
+// CPU, so each is tried in every run.
 constexpr size_t kReadAhead[] = {0, 1024, 4096};
 
 __attribute__((always_inline)) inline uint64_t sum_lines(const uint64_t* p, size_t num_words, size_t ahead) {
@@ -66,8 +67,6 @@ SumFn sum_words(Isa isa) { return isa == Isa::kScalar ? sum_words_scalar : sum_w
 #else
 SumFn sum_words(Isa) { return sum_words_scalar; }
 #endif
-
-double best_of(const std::vector<double>& rates) { return *std::max_element(rates.begin(), rates.end()); }
 
 }  // namespace
 
@@ -97,15 +96,10 @@ std::vector<double> Rig::read_rates(size_t num_bytes, bool is_alone, int32_t rep
     if (total != expected) throw Error(ErrorCode::kInternal, "the memory that was read does not add up");
     return static_cast<double>(memory.size()) / seconds;
   };
-  size_t fastest = kReadAhead[0];
-  double fastest_rate = 0;
-  for (const size_t ahead : kReadAhead) {
-    const double rate = best_of({time(ahead), time(ahead)});
-    if (rate > fastest_rate) fastest = ahead;
-    fastest_rate = std::max(rate, fastest_rate);
-  }
   std::vector<double> rates;
-  for (int32_t i = 0; i < repeats; ++i) rates.push_back(time(fastest));
+  for (int32_t i = 0; i < repeats; ++i) {
+    for (const size_t ahead : kReadAhead) rates.push_back(time(ahead));
+  }
   return rates;
 }
 

@@ -18,7 +18,7 @@ using namespace nb::literals;
 MacUnit unit_of(const std::string& name) {
   if (name == "f32") return MacUnit::kF32;
   if (name == "int8") return MacUnit::kInt8;
-  if (name == "int8_narrow") return MacUnit::kInt8Narrow;
+  if (name == "int6") return MacUnit::kInt6;
   throw Error(ErrorCode::kInvalidArgument, "unknown kind of multiply-add " + name);
 }
 
@@ -75,7 +75,7 @@ void register_bench(nb::module_& m) {
           },
           "unit"_a, "is_alone"_a, "repeats"_a, nb::call_guard<nb::gil_scoped_release>(),
           "Multiply-adds per second of one or all threads in registers, by run; unit: \"f32\", \"int8\" or "
-          "\"int8_narrow\". Releases the GIL.");
+          "\"int6\". Releases the GIL.");
 
   nb::class_<MatmulTimer>(m, "MatmulTimer", "One matrix kernel at one shape.")
       .def(
