@@ -39,7 +39,11 @@ void register_weights(nb::module_& m) {
           "packed_bytes",
           [](const GgufFile& file, const std::string& name) {
             const TensorInfo& tensor = tensor_of(file, name);
-            return Weights::padded(packed_num_bytes(tensor.type, tensor.rows(), tensor.columns()));
+            try {
+              return Weights::padded(packed_num_bytes(tensor.type, tensor.rows(), tensor.columns()));
+            } catch (const Error& e) {
+              throw Error(e.code(), "tensor " + name + ": " + e.what());
+            }
           },
           "file"_a, "tensor"_a, "Bytes that the tensor takes when packed.")
       .def(

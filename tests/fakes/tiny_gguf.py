@@ -68,10 +68,10 @@ def random_weights(type_name: str, num_elements: int, rng: np.random.Generator) 
     return blocks.tobytes()
 
 
-def tensor_shapes() -> dict[str, list[int]]:
+def tensor_shapes(ffn: int = FFN, vocab: int = VOCAB) -> dict[str, list[int]]:
     """In GGUF's order: columns first."""
     head = HIDDEN // HEADS
-    shapes = {"token_embd.weight": [HIDDEN, VOCAB], "output_norm.weight": [HIDDEN]}
+    shapes = {"token_embd.weight": [HIDDEN, vocab], "output_norm.weight": [HIDDEN]}
     for block in range(LAYERS):
         for name, shape in (
             ("attn_norm", [HIDDEN]),
@@ -80,41 +80,43 @@ def tensor_shapes() -> dict[str, list[int]]:
             ("attn_v", [HIDDEN, KV_HEADS * head]),
             ("attn_output", [HIDDEN, HIDDEN]),
             ("ffn_norm", [HIDDEN]),
-            ("ffn_gate", [HIDDEN, FFN]),
-            ("ffn_up", [HIDDEN, FFN]),
-            ("ffn_down", [FFN, HIDDEN]),
+            ("ffn_gate", [HIDDEN, ffn]),
+            ("ffn_up", [HIDDEN, ffn]),
+            ("ffn_down", [ffn, HIDDEN]),
         ):
             shapes[f"blk.{block}.{name}.weight"] = shape
     return shapes
 
 
-def write_tiny_llama(path: Path, type_name: str, seed: int = 1) -> Path:
+def write_tiny_llama(
+    path: Path, type_name: str, seed: int = 1, *, ffn: int = FFN, vocab: int = VOCAB
+) -> Path:
     """All matrices, the embedding table too, are of ``type_name``; norms are F32."""
     rng = np.random.default_rng(seed)
-    tokens = [f"t{i}" for i in range(VOCAB - 2)] + ["<s>", "</s>"]
+    tokens = [f"t{i}" for i in range(vocab - 2)] + ["<s>", "</s>"]
     entries = [
         build.scalar("general.architecture", build.STRING, "llama"),
         build.scalar("llama.block_count", build.U32, LAYERS),
         build.scalar("llama.context_length", build.U32, 512),
         build.scalar("llama.embedding_length", build.U32, HIDDEN),
-        build.scalar("llama.feed_forward_length", build.U32, FFN),
+        build.scalar("llama.feed_forward_length", build.U32, ffn),
         build.scalar("llama.attention.head_count", build.U32, HEADS),
         build.scalar("llama.attention.head_count_kv", build.U32, KV_HEADS),
         build.scalar("llama.attention.layer_norm_rms_epsilon", build.F32, 1e-5),
         build.scalar("llama.rope.dimension_count", build.U32, HIDDEN // HEADS),
         build.scalar("llama.rope.freq_base", build.F32, 10000.0),
-        build.scalar("llama.vocab_size", build.U32, VOCAB),
+        build.scalar("llama.vocab_size", build.U32, vocab),
         build.scalar("tokenizer.ggml.model", build.STRING, "gpt2"),
         build.entry("tokenizer.ggml.tokens", build.ARRAY, build.array(build.STRING, tokens)),
         build.entry(
-            "tokenizer.ggml.token_type", build.ARRAY, build.array(build.I32, [1] * (VOCAB - 2) + [3, 3])
+            "tokenizer.ggml.token_type", build.ARRAY, build.array(build.I32, [1] * (vocab - 2) + [3, 3])
         ),
         build.entry("tokenizer.ggml.merges", build.ARRAY, build.array(build.STRING, ["t 1"])),
-        build.scalar("tokenizer.ggml.bos_token_id", build.U32, VOCAB - 2),
-        build.scalar("tokenizer.ggml.eos_token_id", build.U32, VOCAB - 1),
+        build.scalar("tokenizer.ggml.bos_token_id", build.U32, vocab - 2),
+        build.scalar("tokenizer.ggml.eos_token_id", build.U32, vocab - 1),
     ]
     infos, data = [], bytearray()
-    for name, shape in tensor_shapes().items():
+    for name, shape in tensor_shapes(ffn, vocab).items():
         is_norm = len(shape) == 1
         infos.append(build.tensor(name, shape, 0 if is_norm else TYPES[type_name], len(data)))
         if is_norm:
