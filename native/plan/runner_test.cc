@@ -64,8 +64,8 @@ TEST(logits_do_not_depend_on_chunks_threads_or_isa) {
       CHECK(same_bits(logits_of(bench, prompt, chunk), expected));
     }
   }
-  if (is_isa_supported(Isa::kAvx2)) {
-    Bench bench(2, Isa::kAvx2);
+  for (const Isa isa : supported_isas()) {
+    Bench bench(2, isa);
     CHECK(same_bits(logits_of(bench, prompt, 40), expected));
   }
 }

@@ -27,12 +27,6 @@ struct Shape {
   float softcap = 0.0F;
 };
 
-std::vector<Isa> isas() {
-  std::vector<Isa> all{Isa::kScalar};
-  if (is_isa_supported(Isa::kAvx2)) all.push_back(Isa::kAvx2);
-  return all;
-}
-
 // 64-byte aligned bytes.
 struct Scratch {
   explicit Scratch(size_t num_bytes) : bytes(num_bytes + 64) {}
@@ -213,7 +207,7 @@ void check_shape(const Shape& shape, int32_t num_queries, uint32_t seed) {
                 shape.head_dim, shape.block_tokens, shape.group, shape.context, num_queries, shape.window);
   }
   CHECK(error <= kTolerance);
-  for (const Isa isa : isas()) {
+  for (const Isa isa : supported_isas()) {
     CHECK(same_bits(attend(isa, cache, head, run, q), expected));
     for (int32_t i = 0; i < num_queries; ++i) {
       const size_t at = size_t(i) * query_floats;
@@ -287,7 +281,7 @@ TEST(attention_random_shapes) {
 TEST(attention_sees_only_its_positions) {
   Cache cache({.head_dim = 32, .group = 2, .context = 80, .window = 20}, 5);
   const std::vector<float> q = random_queries(cache, 16);
-  for (const Isa isa : isas()) {
+  for (const Isa isa : supported_isas()) {
     const std::vector<float> before = attend(isa, cache, 0, {50, 16}, q);
     CHECK(std::isfinite(before[0]));
     const int32_t first_block = cache.table[0];
@@ -315,11 +309,11 @@ TEST(attention_large_scores) {
   const Run run{696, 4};
   const std::vector<float> expected = attend(Isa::kScalar, cache, 0, run, q);
   for (const float x : expected) CHECK(std::isfinite(x) && std::fabs(x) < 6.0F);
-  for (const Isa isa : isas()) CHECK(same_bits(attend(isa, cache, 0, run, q), expected));
+  for (const Isa isa : supported_isas()) CHECK(same_bits(attend(isa, cache, 0, run, q), expected));
 }
 
 TEST(kv_write_places_every_element) {
-  for (const Isa isa : isas()) {
+  for (const Isa isa : supported_isas()) {
     for (const int32_t block_tokens : {16, 32}) {
       const KvLayout layout{.num_layers = 2, .num_kv_heads = 3, .head_dim = 48, .block_tokens = block_tokens};
       std::vector<uint16_t> block(layout.block_bytes() / 2, 0x1234);
@@ -374,12 +368,12 @@ TEST(float16_kernels_agree) {
       std::memcpy(&value, &bits, 4);
     }
     std::vector<std::vector<std::byte>> blocks;
-    for (const Isa isa : isas()) {
+    for (const Isa isa : supported_isas()) {
       std::vector<std::byte> block(layout.block_bytes());
       kv_write_kernel(isa)(layout, block.data(), 0, 0, i % 16, x.data(), x.data());
       blocks.push_back(std::move(block));
     }
-    CHECK(blocks.front() == blocks.back());
+    for (const auto& block : blocks) CHECK(block == blocks.front());
   }
 }
 

@@ -40,6 +40,8 @@ using Wide = V512;
 using Wide = V256;
 #endif
 
+constexpr int32_t kLine = 64;  // bytes of a cache line
+
 // Weights and activations that stay in the first-level cache.
 constexpr size_t kFirstLevelBytes = size_t{20} << 10;
 
@@ -65,7 +67,6 @@ namespace {
 // is fetched as well: it is the start of the work that follows, here or on another core that shares a cache.
 template <int32_t kNumBytes>
 PLAIT_INLINE void fetch_next_pair(const std::byte* first, const std::byte* p, size_t step, bool is_small) {
-  constexpr int32_t kLine = 64;
   constexpr int32_t kSoon = 1024;
   const std::byte* next = first + 2 * step + 2 * (p - first);
   if (is_small) {
@@ -79,6 +80,14 @@ PLAIT_INLINE void fetch_next_pair(const std::byte* first, const std::byte* p, si
   }
 }
 
+// One stream of weights that is read slowly, since each part is multiplied with many tokens, makes the CPU
+// fetch too little ahead. With few tokens it fetches enough, and more of it only costs.
+template <int32_t kNumBytes>
+PLAIT_INLINE void fetch_far(const std::byte* p) {
+  constexpr int32_t kFar = 4096;
+  for (int32_t b = 0; b < kNumBytes; b += kLine) _mm_prefetch(p + kFar + b, _MM_HINT_T0);
+}
+
 // One vector of rows times kTokens tokens over all columns; codes go from memory to registers, each byte is
 // read once. out: token t at t * out_stride.
 template <class V, PackedKind K, int kTokens>
@@ -86,7 +95,9 @@ PLAIT_FN void multiply(const std::byte* first, size_t step, int32_t cols, const 
                        int64_t out_stride) {
   constexpr RecordShape kShape = record_shape(K);
   typename V::Float acc[kTokens];
-  for (int t = 0; t < kTokens; ++t) acc[t] = V::zero_float();
+  typename V::Float zero = V::zero_float();
+  PLAIT_PIN(zero);  // or GCC calls for a memset
+  for (int t = 0; t < kTokens; ++t) acc[t] = zero;
   const size_t act_step = static_cast<size_t>(tile.stored) * kActBytes;
   ActRecord act = tile.record(0);
   [[maybe_unused]] const bool is_small =
@@ -98,6 +109,9 @@ PLAIT_FN void multiply(const std::byte* first, size_t step, int32_t cols, const 
       const std::byte* p = record + i * kShape.part_bytes();
       if constexpr (V::kGroups == 2) {
         fetch_next_pair<kShape.head_bytes() + kShape.part_bytes()>(first, p, step, is_small);
+      }
+      if constexpr (V::kGroups == 1 && kTokens > 4) {
+        fetch_far<kShape.head_bytes() + kShape.part_bytes()>(p);
       }
       Part<V> part;
       load_part<V, K>(head, p + kShape.head_bytes(), step, part);

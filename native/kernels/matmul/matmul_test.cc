@@ -112,6 +112,35 @@ TEST(isas_agree_bit_for_bit) {
   }
 }
 
+TEST(every_number_of_groups_and_tokens) {
+  // Pairs of groups, an odd one left over, and each width of a tile; the widths of float tiles too.
+  SplitMix64 random(13);
+  for (const GgmlType type : kAllGgmlTypes) {
+    for (int32_t groups = 1; groups <= 9; ++groups) {
+      const int32_t rows = kRowGroup * groups;
+      const Case c = random_case(type, rows, type_block(type) * (1 + groups % 2), 15, random.next());
+      const auto all = c.multiply(Isa::kScalar, 0, rows, 0, 15);
+      for (int32_t num = 1; num <= 15; ++num) {
+        const std::vector<float> expected(all.begin(), all.begin() + num * rows);
+        for (const Isa isa : wide_isas()) {
+          check(same_bits(expected, c.multiply(isa, 0, rows, 0, num)), c, isa_name(isa));
+        }
+      }
+    }
+  }
+}
+
+TEST(more_groups_than_a_panel_holds) {
+  // 256 KiB of weights and more are walked in panels.
+  for (const GgmlType type : {GgmlType::kQ4_1, GgmlType::kQ6_K, GgmlType::kF16}) {
+    const Case c = random_case(type, kRowGroup * 67, 1024, 10, 14);
+    const auto expected = c.multiply(Isa::kScalar, 0, c.rows, 0, 10);
+    for (const Isa isa : wide_isas()) {
+      check(same_bits(expected, c.multiply(isa, 0, c.rows, 0, 10)), c, isa_name(isa));
+    }
+  }
+}
+
 TEST(sub_ranges_give_the_same_bits) {
   SplitMix64 random(12);
   for (const GgmlType type : kAllGgmlTypes) {
@@ -195,7 +224,7 @@ TEST(exact_where_nothing_rounds) {
       x[static_cast<size_t>(k)] = static_cast<float>(k % 32 == 0 ? 127 : k % 5 - 2);
     const Case c(type, 8, cols, 1, random_file(type, 8, cols, 31), x);
     std::vector<float> w(static_cast<size_t>(cols));
-    for (const Isa isa : {Isa::kScalar, choose_isa().isa}) {
+    for (const Isa isa : supported_isas()) {
       const auto out = c.multiply(isa, 0, 8, 0, 1);
       for (int32_t n = 0; n < 8; ++n) {
         unpack_row(c.w, n, w.data());
@@ -242,7 +271,7 @@ TEST(not_a_number_shows_in_every_output_of_its_token) {
       auto x = random_x(3 * cols, 51);
       x[static_cast<size_t>(cols + 40)] = bad;
       const Case c(type, 8, cols, 3, random_file(type, 8, cols, 52), x);
-      for (const Isa isa : {Isa::kScalar, choose_isa().isa}) {
+      for (const Isa isa : supported_isas()) {
         const auto out = c.multiply(isa, 0, 8, 0, 3);
         for (size_t i = 0; i < out.size(); ++i) CHECK_EQ(std::isfinite(out[i]), i / 8 != 1);
       }
@@ -255,7 +284,7 @@ TEST(zero_activations_give_zero) {
     const int32_t cols = type_block(type);
     const Case c(type, 8, cols, 9, random_file(type, 8, cols, 61),
                  std::vector<float>(static_cast<size_t>(9 * cols)));
-    for (const Isa isa : {Isa::kScalar, choose_isa().isa}) {
+    for (const Isa isa : supported_isas()) {
       for (const float v : c.multiply(isa, 0, 8, 0, 9)) CHECK_EQ(v, 0.0F);
     }
   }

@@ -33,10 +33,11 @@ TEST(rms_norm_matches_double_and_every_isa) {
         const double exact = x[i] * factor * weight[i];
         CHECK(std::fabs(y[i] - exact) <= 1e-6 * std::fabs(exact) + 1e-30);
       }
-      if (!is_isa_supported(Isa::kAvx2)) continue;
-      std::vector<float> in_place = x;
-      rms_norm_kernel(Isa::kAvx2)(in_place.data(), weight.data(), 1e-5F, num, in_place.data());
-      CHECK(std::memcmp(in_place.data(), y.data(), x.size() * sizeof(float)) == 0);
+      for (const Isa isa : supported_isas()) {
+        std::vector<float> in_place = x;
+        rms_norm_kernel(isa)(in_place.data(), weight.data(), 1e-5F, num, in_place.data());
+        CHECK(std::memcmp(in_place.data(), y.data(), x.size() * sizeof(float)) == 0);
+      }
     }
   }
 }
@@ -53,8 +54,7 @@ TEST(add_any_length) {
   for (int32_t num = 0; num <= 40; ++num) {
     const std::vector<float> x = random_row(rng, num, 1.0F);
     const std::vector<float> delta = random_row(rng, num, 1.0F);
-    for (const Isa isa : {Isa::kScalar, Isa::kAvx2}) {
-      if (!is_isa_supported(isa)) continue;
+    for (const Isa isa : supported_isas()) {
       std::vector<float> y = x;
       add_kernel(isa)(y.data(), delta.data(), num);
       for (size_t i = 0; i < x.size(); ++i) CHECK_EQ(y[i], x[i] + delta[i]);

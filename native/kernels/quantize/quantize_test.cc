@@ -59,12 +59,6 @@ std::vector<float> random_row(int32_t cols, uint32_t seed) {
   return x;
 }
 
-std::vector<Isa> isas() {
-  std::vector<Isa> all = {Isa::kScalar};
-  if (is_isa_supported(Isa::kAvx2)) all.push_back(Isa::kAvx2);
-  return all;
-}
-
 Stored quantize_one(Isa isa, const std::vector<float>& x) {
   Room room(1, kBlock);
   quantize_kernel(isa)(x.data(), 0, 0, kBlock, room.acts);
@@ -75,7 +69,7 @@ Stored quantize_one(Isa isa, const std::vector<float>& x) {
 }  // namespace
 
 TEST(follows_the_contract) {
-  for (const Isa isa : isas()) {
+  for (const Isa isa : supported_isas()) {
     for (uint32_t seed = 1; seed < 200; ++seed) {
       const auto x = random_row(kBlock, seed);
       const Stored s = quantize_one(isa, x);
@@ -103,7 +97,7 @@ TEST(rounds_half_to_even) {
   x[4] = -0.5F;
   x[5] = -1.5F;
   x[31] = -127.0F;
-  for (const Isa isa : isas()) {
+  for (const Isa isa : supported_isas()) {
     const Stored s = quantize_one(isa, x);
     CHECK_EQ(s.scale, 1.0F);
     const int expected[] = {127, 0, 2, 2, 0, -2};
@@ -116,7 +110,7 @@ TEST(layout_of_every_tile_width_and_part) {
   for (int32_t num_tokens = 1; num_tokens <= 19; ++num_tokens) {
     constexpr int32_t kCols = 96;
     std::vector<std::vector<std::byte>> results;
-    for (const Isa isa : isas()) {
+    for (const Isa isa : supported_isas()) {
       Room room(num_tokens, kCols);
       for (int32_t t = 0; t < num_tokens; ++t) {
         const auto x = random_row(kCols, static_cast<uint32_t>(t + 1));
@@ -141,7 +135,7 @@ TEST(layout_of_every_tile_width_and_part) {
 TEST(small_and_huge_values) {
   for (const float magnitude : {0.0F, 1e-45F, 1e-38F, 1e-31F, 1e-30F, 1.1e-30F, 1e30F, 3.4e38F}) {
     std::vector<Stored> results;
-    for (const Isa isa : isas()) {
+    for (const Isa isa : supported_isas()) {
       std::vector<float> x(kBlock, magnitude);
       x[7] = -magnitude;
       results.push_back(quantize_one(isa, x));
@@ -157,7 +151,7 @@ TEST(small_and_huge_values) {
 
 TEST(not_finite_marks_the_block_only) {
   for (const float bad : {kInf, -kInf, kNan, -kNan}) {
-    for (const Isa isa : isas()) {
+    for (const Isa isa : supported_isas()) {
       for (size_t at = 0; at < kBlock; ++at) {
         auto x = random_row(3 * kBlock, 9);
         x[kBlock + at] = bad;
@@ -175,7 +169,7 @@ TEST(not_finite_marks_the_block_only) {
 }
 
 TEST(writes_f32_rows_when_asked) {
-  for (const Isa isa : isas()) {
+  for (const Isa isa : supported_isas()) {
     const auto x = random_row(64, 3);
     std::vector<float> rows(2 * 64, -1.0F);
     const Acts acts{nullptr, rows.data(), 2, 64};

@@ -44,10 +44,11 @@ TEST(rope_matches_double_and_every_isa) {
         CHECK(std::fabs(y[b] - (c.x[a] * sin + c.x[b] * cos)) < 1e-6);
       }
       for (size_t i = static_cast<size_t>(rot_dim); i < c.x.size(); ++i) CHECK_EQ(y[i], c.x[i]);
-      if (!is_isa_supported(Isa::kAvx2)) continue;
-      std::vector<float> z = c.x;
-      rope_kernel(Isa::kAvx2)(z.data(), rot_dim, c.cos.data(), c.sin.data(), style);
-      CHECK(std::memcmp(y.data(), z.data(), y.size() * sizeof(float)) == 0);
+      for (const Isa isa : supported_isas()) {
+        std::vector<float> z = c.x;
+        rope_kernel(isa)(z.data(), rot_dim, c.cos.data(), c.sin.data(), style);
+        CHECK(std::memcmp(y.data(), z.data(), y.size() * sizeof(float)) == 0);
+      }
     }
   }
 }
@@ -55,8 +56,7 @@ TEST(rope_matches_double_and_every_isa) {
 TEST(rope_none_changes_nothing) {
   std::mt19937 rng(2);
   const Case c = random_case(rng, 64);
-  for (const Isa isa : {Isa::kScalar, Isa::kAvx2}) {
-    if (!is_isa_supported(isa)) continue;
+  for (const Isa isa : supported_isas()) {
     std::vector<float> y = c.x;
     rope_kernel(isa)(y.data(), 64, c.cos.data(), c.sin.data(), RopeStyle::kNone);
     CHECK(y == c.x);

@@ -25,7 +25,8 @@ FALLBACKS = {"VLLM_NUM_COMPUTE_THREADS": "PLAIT_NUM_COMPUTE_THREADS"}
 OTHER_VARIABLES = {
     "PLAIT_CONFIG": "Configuration file that is read when no --config is given.",
     "PLAIT_MODEL_DIR": "Folder in which models are looked for and stored.",
-    "PLAIT_FORCE_ISA": "Instruction set that the kernels must use; one that cannot run here is an error.",
+    "PLAIT_FORCE_ISA": "Instruction set that the kernels must use (scalar, avx2, avx512, avx512vnni); one that "
+    "cannot run here is an error.",
     "PLAIT_DEBUG": "Set to 1: commands show the whole traceback of an error.",
 }
 """Variables that are not fields of the configuration, with their meaning."""
