@@ -33,6 +33,8 @@ from plait.weights.loader import load_vectors
 
 SCHEMA_VERSION = 1
 MAX_THREADS = 1024
+MAX_TOKENS = 1 << 16
+MAX_REPEATS = 1000
 LOGIT_ROWS = 32
 """The engine multiplies the output matrix with so many tokens at most."""
 
@@ -71,6 +73,10 @@ class KernelSettings:
         sizes = [*self.tokens, *self.contexts, *self.prompts, self.repeats]
         if not self.tokens or not self.contexts or not self.prompts or any(size < 1 for size in sizes):
             raise ConfigError("bench kernels: tokens, contexts, prompts and repeats must be positive")
+        if max(*self.tokens, *self.prompts) > MAX_TOKENS:
+            raise ConfigError(f"bench kernels: at most {MAX_TOKENS} tokens are multiplied at once")
+        if self.repeats > MAX_REPEATS:
+            raise ConfigError(f"bench kernels: at most {MAX_REPEATS} repeats, not {self.repeats}")
         if self.num_compute_threads is not None and not 1 <= self.num_compute_threads <= MAX_THREADS:
             raise ConfigError(
                 f"bench kernels: give 1 to {MAX_THREADS} threads, not {self.num_compute_threads}"
@@ -214,7 +220,7 @@ def run_kernel_bench(
     works = attention_works(graph, hp, settings)
     if not kinds and not works:
         raise ConfigError(f"bench kernels: the model has no kernel named {', '.join(settings.kernels)}")
-    check_fits(works, kinds, cold_bytes, machine.memory_bytes)
+    check_fits((kinds, works), max(settings.tokens), cold_bytes, machine.memory_bytes)
     timers = KernelTimers(isa, num_threads, cpus)
     ceilings, measurements = measure_kernels(timers, file, (kinds, works), cold_bytes, settings, on_progress)
     return KernelReport(
@@ -301,16 +307,25 @@ def attention_name(work: AttentionWork) -> str:
 
 
 def check_fits(
-    works: Sequence[tuple[int, AttentionWork]],
-    kinds: Sequence[MatrixKind],
+    work: tuple[Sequence[MatrixKind], Sequence[tuple[int, AttentionWork]]],
+    max_tokens: int,
     cold_bytes: int,
     memory_bytes: int,
 ) -> None:
     """Raises ConfigError when the largest working set does not fit in half of the memory."""
-    kv = [2 * 2 * work.context * work.num_kv_heads * work.head_dim for _, work in works]
-    # Queries and results; the float32 results of a product when it is checked.
-    rows = [2 * 4 * work.num_queries * work.group * work.num_kv_heads * work.head_dim for _, work in works]
-    need = max([cold_bytes, *kv, *(kind.tensor_bytes for kind in kinds)]) + cold_bytes + max(rows, default=0)
+    kinds, works = work
+    needs = [cold_bytes]
+    for kind in kinds:
+        num_tokens = min(max_tokens, LOGIT_ROWS) if kind.is_output else max_tokens
+        # Copies of the weights; activations in both forms; the float32 results that are checked.
+        rows = num_tokens * (6 * kind.cols + 4 * kind.rows)
+        needs.append(max(cold_bytes, kind.tensor_bytes) + kind.tensor_bytes + rows)
+    for _, attention in works:
+        head = attention.num_kv_heads * attention.head_dim
+        # float16 K and V; float32 queries and results, and results once more.
+        kv = 4 * attention.context * head
+        needs.append(max(cold_bytes, kv) + kv + 12 * attention.num_queries * attention.group * head)
+    need = max(needs)
     if need > memory_bytes // 2:
         raise ConfigError(
             f"bench kernels: {format_bytes(need)} are needed and {format_bytes(memory_bytes)} are free, of which "

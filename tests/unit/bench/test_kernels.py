@@ -164,6 +164,9 @@ def test_a_wrong_kernel_gets_no_figures(model: Path) -> None:
         (KernelSettings(contexts=(-1,)), "positive"),
         (KernelSettings(prompts=(0,)), "positive"),
         (KernelSettings(repeats=0), "positive"),
+        (KernelSettings(tokens=(1, 70_000)), "at most 65536 tokens"),
+        (KernelSettings(prompts=(70_000,)), "at most 65536 tokens"),
+        (KernelSettings(repeats=1 << 40), "at most 1000 repeats"),
         (KernelSettings(num_compute_threads=0), "1 to 1024 threads"),
         (KernelSettings(isa="avx9"), "--isa avx9.*scalar"),
     ],
@@ -183,6 +186,15 @@ def test_a_filter_that_fits_nothing_is_refused(model: Path) -> None:
 def test_what_does_not_fit_in_memory_is_refused(model: Path) -> None:
     with pytest.raises(ConfigError, match="half may be used; use smaller contexts"):
         run_kernel_bench(model, KernelSettings(contexts=(1 << 31,)))
+
+
+def test_large_products_count_as_memory(model: Path) -> None:
+    file = open_model(model)
+    graph, _ = build_graph(file)
+    kinds = kernels.matrix_kinds(file, graph)
+    kernels.check_fits((kinds, []), 1024, COLD, 1 << 30)
+    with pytest.raises(ConfigError, match="are needed"):
+        kernels.check_fits((kinds, []), 1 << 20, COLD, 1 << 30)
 
 
 def test_a_bad_model_is_named(tmp_path: Path) -> None:
