@@ -85,6 +85,7 @@ NATIVE: dict[str, set[str]] = {
     "kv": {"base", "cpu", "sync"},
     "kernels": {"base", "cpu"},
     "plan": {"base", "cpu", "sync", "parallel", "kv", "kernels"},
+    "bench": {"base", "cpu", "sync", "parallel", "kernels"},
     "runtime": {"base", "cpu", "sync", "parallel", "kv", "kernels", "plan", "ipc", "fileio"},
 }
 NATIVE["bindings"] = set(NATIVE)

@@ -58,7 +58,11 @@ void register_loading(nb::module_& m) {
           "matrix_bytes",
           [](const GgufFile& file, const std::string& name) {
             const TensorInfo& tensor = tensor_of(file, name);
-            return Weights::padded(packed_num_bytes(tensor.type, tensor.rows(), tensor.columns()));
+            try {
+              return Weights::padded(packed_num_bytes(tensor.type, tensor.rows(), tensor.columns()));
+            } catch (const Error& error) {
+              throw Error(error.code(), "tensor " + name + ": " + error.what());
+            }
           },
           "file"_a, "tensor"_a, "Bytes that the matrix takes in packed memory.")
       .def_static(

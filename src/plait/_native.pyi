@@ -228,6 +228,33 @@ def choose_isa() -> tuple[str, str]:
     (name, reason) of the instruction set to use; PLAIT_FORCE_ISA forces one. Raises NativeError when it cannot run.
     """
 
+def supported_isas() -> list[str]:
+    """Those that can run here; "scalar" is the first, the widest the last."""
+
+def kernel_quantize(isa: str, x: bytes, num_tokens: int, cols: int) -> bytes:
+    """The 8-bit layout of x [num_tokens][cols]."""
+
+def kernel_matmul(isa: str, type: str, weights: bytes, rows: int, x: bytes, cols: int, row_range: tuple[int, int], token_range: tuple[int, int]) -> bytes:
+    """
+    Packs file bytes [rows][cols] and multiplies a range of them: [tokens][rows].
+    """
+
+def kernel_dequantize(type: str, weights: bytes) -> bytes:
+    """File bytes as float32."""
+
+def kernel_rms_norm(isa: str, x: bytes, weight: bytes, eps: float) -> bytes: ...
+
+def kernel_add(isa: str, x: bytes, delta: bytes) -> bytes: ...
+
+def kernel_rope(isa: str, x: bytes, cos: bytes, sin: bytes, style: str) -> bytes: ...
+
+def kernel_gated_act(isa: str, gate: bytes, up: bytes, activation: str) -> bytes: ...
+
+def kernel_attention(isa: str, layout: KvLayout, q: bytes, k: bytes, v: bytes, block_table: Sequence[int], group: int, window: int, scale: float, softcap: float, is_split: bool) -> bytes:
+    """
+    Writes k, v [context][kv heads][head_dim] to the blocks and attends with the queries of the last positions, [queries][heads][head_dim].
+    """
+
 class Weights:
     """Packed weights of one model; filled at load, then read-only."""
 
@@ -504,3 +531,72 @@ def evaluate_logits(plan: Plan, weights: Weights, isa: str, token_ids: Sequence[
     """
     Logits after every token as the bytes of float32 [num_tokens][vocab]. Releases the GIL.
     """
+
+class Timing:
+    @property
+    def difference(self) -> str:
+        """
+        How the kernel differs from the scalar one, "" when it does not; then nothing was timed.
+        """
+
+    @property
+    def seconds(self) -> list[float]:
+        """Of one unit of work, by run."""
+
+class KernelRig:
+    """
+    Kernels and a team of threads to time them with; for one thread at a time.
+    """
+
+    def __init__(self, isa: str, num_threads: int, cpus: Sequence[int]) -> None: ...
+
+    def read_rates(self, num_bytes: int, is_alone: bool, repeats: int) -> list[float]:
+        """
+        Bytes per second that one or all threads read from memory, by run. Releases the GIL.
+        """
+
+    def mac_rates(self, unit: str, is_alone: bool, repeats: int) -> list[float]:
+        """
+        Multiply-adds per second of one or all threads in registers, by run; unit: "f32", "int8" or "int8_narrow". Releases the GIL.
+        """
+
+class MatmulTimer:
+    """One matrix kernel at one shape."""
+
+    def __init__(self, rig: KernelRig, file: GgufFile, tensors: Sequence[str], cold_bytes: int) -> None:
+        """
+        Packs tensors of one type and shape, again and again until they take cold_bytes. Releases the GIL.
+        """
+
+    @property
+    def matrix_bytes(self) -> int:
+        """Packed, of one matrix."""
+
+    @property
+    def num_copies(self) -> int: ...
+
+    def run(self, num_tokens: int, repeats: int) -> Timing:
+        """
+        Check, then time products of a whole matrix with num_tokens tokens. Releases the GIL.
+        """
+
+class AttentionTimer:
+    """The attention kernels at one shape."""
+
+    def __init__(self, rig: KernelRig, layout: KvLayout, group: int, context: int, num_queries: int, window: int, scale: float, softcap: float, cold_bytes: int) -> None:
+        """
+        Fills layers of sequences of `context` positions until they take cold_bytes. Releases the GIL.
+        """
+
+    @property
+    def macs(self) -> float:
+        """Of one layer of one sequence."""
+
+    @property
+    def kv_bytes(self) -> float:
+        """That its queries see."""
+
+    def run(self, repeats: int) -> Timing:
+        """
+        Check, then time all heads of one layer of one sequence. Releases the GIL.
+        """

@@ -16,6 +16,7 @@ FUNCTION_EXCEPTIONS: dict[str, str] = {}
 ARGUMENT_EXCEPTIONS = {
     "generate": "one argument for each flag of the command",
     "bench_step": "one argument for each flag of the command",
+    "bench_kernels": "one argument for each flag of the command",
 }
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 if TYPE_CHECKING:
+    from plait.bench.kernels import KernelReport
     from plait.bench.step import StepReport
     from plait.config.engine import KvCacheDtype
 
@@ -61,7 +64,73 @@ def bench_step(
     if json_path == _STDOUT:
         print(json.dumps(report.to_json()))
     elif json_path is not None:
-        _write(Path(json_path), json.dumps(report.to_json(), indent=1) + "\n")
+        _write("--json", Path(json_path), json.dumps(report.to_json(), indent=1) + "\n")
+
+
+@bench_app.command("kernels")
+def bench_kernels(
+    model: Annotated[str | None, typer.Argument(help="GGUF file or catalogue name.")] = None,
+    tokens: Annotated[str, typer.Option(help="Tokens of each matrix product; a list.")] = "1,8,32,512",
+    contexts: Annotated[
+        str, typer.Option(help="Positions that attention of one token sees; a list.")
+    ] = "128,2048,8000",
+    prompts: Annotated[str, typer.Option(help="Prompt lengths for attention; a list.")] = "512",
+    repeats: Annotated[int, typer.Option(help="Timed runs; the fastest counts.")] = 15,
+    num_compute_threads: Annotated[
+        int | None, typer.Option("--threads", "--num-compute-threads", help="Default: the core budget.")
+    ] = None,
+    isa: Annotated[
+        str | None, typer.Option(help="Instruction set. Default: the one that an engine would use.")
+    ] = None,
+    kernels: Annotated[
+        str, typer.Option(help="Only kernels whose name contains one of these; a list such as Q4,attention.")
+    ] = "",
+    json_path: Annotated[
+        str | None, typer.Option("--json", help="Write the result there; - prints it as the last line.")
+    ] = None,
+    svg_path: Annotated[str | None, typer.Option("--svg", help="Draw the roofline there.")] = None,
+) -> None:
+    """Each kernel at the model's shapes, as a share of what the machine can do at best."""
+    from plait.bench.kernels import KernelSettings, run_kernel_bench
+    from plait.cli.progress import PullBar
+    from plait.weights.catalog import DEFAULT_MODEL, damage_explained, resolve_model
+
+    settings = KernelSettings(
+        tokens=_parse_sizes("--tokens", tokens),
+        contexts=_parse_sizes("--contexts", contexts),
+        prompts=_parse_sizes("--prompts", prompts),
+        repeats=repeats,
+        num_compute_threads=num_compute_threads,
+        isa=isa,
+        kernels=tuple(part.strip() for part in kernels.split(",") if part.strip()),
+    )
+    settings.check()
+    with PullBar() as bar:
+        path = resolve_model(model or DEFAULT_MODEL, bar.update)
+    with damage_explained(path), _status() as tell:
+        report = run_kernel_bench(path, settings, tell)
+    _print_kernels(report)
+    if svg_path is not None:
+        _write("--svg", Path(svg_path), draw_kernels(report))
+    if json_path == _STDOUT:
+        print(json.dumps(report.to_json()))
+    elif json_path is not None:
+        _write("--json", Path(json_path), json.dumps(report.to_json(), indent=1) + "\n")
+    if report.has_wrong_kernels:
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _status() -> Iterator[Callable[[str], None]]:
+    """Says on a terminal's standard error what is measured."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda _: None
+        return
+    with console.status("reading the model") as status:
+        yield lambda text: status.update(f"measuring {text}")
 
 
 def _parse_sizes(flag: str, text: str) -> tuple[int, ...]:
@@ -96,10 +165,77 @@ def _print_table(report: StepReport) -> None:
     Console().print(table)
 
 
-def _write(path: Path, text: str) -> None:
+def _print_kernels(report: KernelReport) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    machine = report.machine
+    console = Console()
+    ceilings = Table(
+        title=f"{report.model}: {machine['cpu']}, {machine['isa']}, {machine['num_compute_threads']} threads",
+        title_justify="left",
+    )
+    ceilings.add_column("ceiling")
+    for name in ("1 thread", "all threads"):
+        ceilings.add_column(name, justify="right")
+    for ceiling in report.ceilings.values():
+        unit = "G" + ceiling.unit
+        ceilings.add_row(
+            ceiling.name, f"{ceiling.alone / 1e9:.1f} {unit}", f"{ceiling.together / 1e9:.1f} {unit}"
+        )
+    console.print(ceilings)
+    # One that fits a terminal of 80 columns.
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("kernel", no_wrap=True)
+    for name in ("GMAC/s", "median", "GB/s", "compute", "read", "bound"):
+        table.add_column(name, justify="right", no_wrap=True)
+    wrong = []
+    for row in report.measurements:
+        if row.gmacs_per_s is None or row.gbytes_per_s is None or row.median_s is None:
+            table.add_row(row.label, "wrong")
+            wrong.append(f"{row.label}: {row.difference}")
+            continue
+        table.add_row(
+            row.label,
+            f"{row.gmacs_per_s:.1f}",
+            f"{row.macs / row.median_s / 1e9:.1f}",
+            f"{row.gbytes_per_s:.2f}",
+            f"{row.compute_share:.0%}",
+            f"{row.read_share:.0%}",
+            "read" if row.bound == "memory" else row.ceiling,
+        )
+    console.print(table)
+    for line in wrong:
+        console.print(f"wrong result, not timed: {line}", markup=False)
+
+
+def draw_kernels(report: KernelReport) -> str:
+    """The roofline of a report, as SVG. A kernel with a wrong result has no point."""
+    from plait.bench.roofline import ComputeCeiling, Point, draw_roofline
+
+    points = [
+        Point(row.label, row.kernel, row.macs / row.num_bytes, row.gmacs_per_s)
+        for row in report.measurements
+        if row.gmacs_per_s is not None
+    ]
+    used = {row.ceiling for row in report.measurements}
+    levels = [
+        ComputeCeiling(name, ceiling.together / 1e9)
+        for name, ceiling in report.ceilings.items()
+        if name in used
+    ]
+    if not points:
+        levels = [ComputeCeiling("f32", report.ceilings["f32"].together / 1e9)]
+    machine = report.machine
+    title = f"{report.model}: {machine['cpu']}, {machine['isa']}, {machine['num_compute_threads']} threads"
+    return draw_roofline(title, report.ceilings["read"].together / 1e9, levels, points)
+
+
+def _write(flag: str, path: Path, text: str) -> None:
     from plait.errors import ConfigError
 
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise ConfigError(f"--json: {path}: {error.strerror}") from None
+        raise ConfigError(f"{flag}: {path}: {error.strerror}") from None

@@ -1,0 +1,50 @@
+// Times one matrix kernel at one shape. Knows: packed copies of matrices. Must not know: files, models.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/memory.h"
+#include "bench/rig.h"
+#include "kernels/matmul/matmul.h"
+
+namespace plait {
+
+class MatmulTimer {
+ public:
+  // Packs the matrices ([rows, cols] of `type`, file layout) one after the other, again from the first one,
+  // until they take `cold_bytes`: walked in turn, each has left the caches when its turn comes again.
+  // Throws Error(kUnsupported) for a shape that cannot be packed, Error(kOutOfMemory).
+  MatmulTimer(Rig& rig, GgmlType type, int32_t rows, int32_t cols,
+              const std::vector<const std::byte*>& sources, size_t cold_bytes);
+
+  size_t matrix_bytes() const { return matrices_.front().num_bytes; }
+  int64_t num_copies() const { return static_cast<int64_t>(matrices_.size()); }
+
+  // Compares the first copy's product with the scalar one, then times products of all rows with `num_tokens`
+  // tokens, cut for the team as a step of the engine cuts them. A unit is one matrix.
+  Timing run(int32_t num_tokens, int32_t repeats);
+
+ private:
+  struct Cut {
+    int32_t rows, tokens, num_row_cuts, num_token_cuts;
+  };
+  Cut cut(int32_t num_tokens) const;
+  void quantize(int32_t num_tokens);
+  std::string check(int32_t num_tokens);
+  // One chunk of the product of a matrix. `out` null: into the member's own tile.
+  void multiply(const PackedMatrix& matrix, const Cut& cut, int32_t chunk, int32_t member, float* out);
+
+  Rig& rig_;
+  Memory packed_;
+  std::vector<PackedMatrix> matrices_;
+  int32_t rows_;
+  int32_t cols_;
+  std::vector<float> x_;
+  Memory q8_;
+  Acts acts_;
+  std::vector<std::vector<float>> tiles_;  // by member
+};
+
+}  // namespace plait

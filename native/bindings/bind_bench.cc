@@ -1,0 +1,110 @@
+// Timers of kernels and the ceilings of the machine. Everything that measures or packs releases the GIL.
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "base/error.h"
+#include "bench/attention_timer.h"
+#include "bench/matmul_timer.h"
+#include "bindings/bindings.h"
+#include "fileio/gguf.h"
+
+namespace plait {
+
+namespace {
+
+using namespace nb::literals;
+
+MacUnit unit_of(const std::string& name) {
+  if (name == "f32") return MacUnit::kF32;
+  if (name == "int8") return MacUnit::kInt8;
+  if (name == "int6") return MacUnit::kInt6;
+  throw Error(ErrorCode::kInvalidArgument, "unknown kind of multiply-add " + name);
+}
+
+// The tensors must be of one type and shape.
+MatmulTimer make_matmul_timer(Rig& rig, const GgufFile& file, const std::vector<std::string>& names,
+                              size_t cold_bytes) {
+  std::vector<const std::byte*> sources;
+  const TensorInfo* first = nullptr;
+  for (const std::string& name : names) {
+    const TensorInfo* tensor = file.find_tensor(name);
+    if (tensor == nullptr) throw Error(ErrorCode::kInvalidFile, "the file has no tensor " + name);
+    if (first == nullptr) first = tensor;
+    if (tensor->type != first->type || tensor->rows() != first->rows() ||
+        tensor->columns() != first->columns()) {
+      throw Error(ErrorCode::kInvalidArgument, "tensor " + name + " is unlike " + std::string(first->name));
+    }
+    sources.push_back(file.tensor_data(*tensor));
+  }
+  if (first == nullptr) throw Error(ErrorCode::kInvalidArgument, "there is no matrix to time");
+  try {
+    // Checks the sizes before they are narrowed.
+    packed_num_bytes(first->type, first->rows(), first->columns());
+    return MatmulTimer(rig, first->type, static_cast<int32_t>(first->rows()),
+                       static_cast<int32_t>(first->columns()), sources, cold_bytes);
+  } catch (const Error& e) {
+    throw Error(e.code(), "tensor " + names.front() + ": " + e.what());
+  }
+}
+
+}  // namespace
+
+void register_bench(nb::module_& m) {
+  nb::class_<Timing>(m, "Timing")
+      .def_ro("difference", &Timing::difference,
+              "How the kernel differs from the scalar one, \"\" when it does not; then nothing was timed.")
+      .def_ro("seconds", &Timing::seconds, "Of one unit of work, by run.");
+
+  nb::class_<Rig>(m, "KernelRig",
+                  "Kernels and a team of threads to time them with; for one thread at a time.")
+      .def(
+          "__init__",
+          [](Rig* self, const std::string& isa, int32_t num_threads, std::vector<int32_t> cpus) {
+            if (num_threads < 1) throw Error(ErrorCode::kInvalidArgument, "a team has a thread at least");
+            new (self) Rig(kernel_table(isa_of(isa)), num_threads, std::move(cpus));
+          },
+          "isa"_a, "num_threads"_a, "cpus"_a)
+      .def("read_rates", &Rig::read_rates, "num_bytes"_a, "is_alone"_a, "repeats"_a,
+           nb::call_guard<nb::gil_scoped_release>(),
+           "Bytes per second that one or all threads read from memory, by run. Releases the GIL.")
+      .def(
+          "mac_rates",
+          [](Rig& rig, const std::string& unit, bool is_alone, int32_t repeats) {
+            return rig.mac_rates(unit_of(unit), is_alone, repeats);
+          },
+          "unit"_a, "is_alone"_a, "repeats"_a, nb::call_guard<nb::gil_scoped_release>(),
+          "Multiply-adds per second of one or all threads in registers, by run; unit: \"f32\", \"int8\" or "
+          "\"int6\". Releases the GIL.");
+
+  nb::class_<MatmulTimer>(m, "MatmulTimer", "One matrix kernel at one shape.")
+      .def(
+          "__init__",
+          [](MatmulTimer* self, Rig& rig, const GgufFile& file, const std::vector<std::string>& names,
+             size_t cold_bytes) { new (self) MatmulTimer(make_matmul_timer(rig, file, names, cold_bytes)); },
+          "rig"_a, "file"_a, "tensors"_a, "cold_bytes"_a, nb::keep_alive<1, 2>(),
+          nb::call_guard<nb::gil_scoped_release>(),
+          "Packs tensors of one type and shape, again and again until they take cold_bytes. Releases the "
+          "GIL.")
+      .def_prop_ro("matrix_bytes", &MatmulTimer::matrix_bytes, "Packed, of one matrix.")
+      .def_prop_ro("num_copies", &MatmulTimer::num_copies)
+      .def("run", &MatmulTimer::run, "num_tokens"_a, "repeats"_a, nb::call_guard<nb::gil_scoped_release>(),
+           "Check, then time products of a whole matrix with num_tokens tokens. Releases the GIL.");
+
+  nb::class_<AttentionTimer>(m, "AttentionTimer", "The attention kernels at one shape.")
+      .def(
+          "__init__",
+          [](AttentionTimer* self, Rig& rig, const KvLayout& layout, int32_t group, int32_t context,
+             int32_t num_queries, int32_t window, float scale, float softcap, size_t cold_bytes) {
+            const AttentionShape shape{group, context, num_queries, window, scale, softcap};
+            new (self) AttentionTimer(rig, layout, shape, cold_bytes);
+          },
+          "rig"_a, "layout"_a, "group"_a, "context"_a, "num_queries"_a, "window"_a, "scale"_a, "softcap"_a,
+          "cold_bytes"_a, nb::keep_alive<1, 2>(), nb::call_guard<nb::gil_scoped_release>(),
+          "Fills layers of sequences of `context` positions until they take cold_bytes. Releases the GIL.")
+      .def_prop_ro("macs", &AttentionTimer::macs, "Of one layer of one sequence.")
+      .def_prop_ro("kv_bytes", &AttentionTimer::kv_bytes, "That its queries see.")
+      .def("run", &AttentionTimer::run, "repeats"_a, nb::call_guard<nb::gil_scoped_release>(),
+           "Check, then time all heads of one layer of one sequence. Releases the GIL.");
+}
+
+}  // namespace plait
