@@ -488,7 +488,7 @@ class KernelRig:
 
     def mac_rates(self, unit: str, is_alone: bool, repeats: int) -> list[float]:
         """
-        Multiply-adds per second of one or all threads in registers, by run; unit: "f32", "int8" or "int8_narrow". Releases the GIL.
+        Multiply-adds per second of one or all threads in registers, by run; unit: "f32", "int8" or "int6". Releases the GIL.
         """
 
 class MatmulTimer:
