@@ -1,6 +1,7 @@
 #include "bench/matmul_timer.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 
 #include "base/error.h"
@@ -18,6 +19,13 @@ constexpr int32_t kMaxRowsPerCut = 2048;
 constexpr int32_t kRowUnit = 32;
 
 constexpr int32_t ceil_div(int32_t a, int32_t b) { return (a + b - 1) / b; }
+
+// With enough digits to tell neighbours apart.
+std::string exact_text(float value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.9g", static_cast<double>(value));
+  return text;
+}
 
 constexpr size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
@@ -127,7 +135,7 @@ std::string MatmulTimer::check(int32_t num_tokens) {
         const float want = expected[static_cast<size_t>(t * kRowGroup + n)];
         if (std::memcmp(row + n, &want, sizeof want) == 0) continue;
         return "row " + std::to_string(row0 + n) + " of token " + std::to_string(t) + " is " +
-               std::to_string(row[n]) + ", the scalar kernel gives " + std::to_string(want);
+               exact_text(row[n]) + ", the scalar kernel gives " + exact_text(want);
       }
     }
   }
