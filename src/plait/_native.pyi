@@ -235,7 +235,8 @@ class Weights:
     def used_bytes(self) -> int: ...
 
 class KvLayout:
-    def __init__(self, num_layers: int, num_kv_heads: int, head_dim: int, block_tokens: int) -> None: ...
+    def __init__(self, num_layers: int, num_kv_heads: int, head_dim: int, block_tokens: int, dtype: str = 'f16') -> None:
+        """dtype: f16 or q8."""
 
     @property
     def block_bytes(self) -> int: ...
