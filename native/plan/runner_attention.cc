@@ -5,6 +5,15 @@
 
 namespace plait {
 
+namespace {
+
+// The first partition that the query at `position` sees something of.
+int32_t first_partition(const AttentionOp& op, int32_t position) {
+  return op.window > 0 ? std::max(0, position + 1 - op.window) / kPartition : 0;
+}
+
+}  // namespace
+
 // Prefill slices are cut into tiles of queries; a single query with a long context is cut into the fixed
 // partitions of attention.h, whose partial results are merged afterwards. Both give the same bits.
 void Runner::plan_attention(const StepInput& step) {
@@ -57,6 +66,8 @@ void Runner::run_op(const AttentionOp& op) {
 }
 
 void Runner::attend(const AttentionOp& op, const AttentionTask& task, int32_t head, Member& member) {
+  const int32_t position0 = positions_[static_cast<size_t>(task.row0)];
+  if (task.partition >= 0 && task.partition < first_partition(op, position0)) return;
   const KvLayout& layout = plan_->kv;
   const int32_t group = op.num_heads / layout.num_kv_heads;
   const int32_t group_cols = group * layout.head_dim;
@@ -71,7 +82,7 @@ void Runner::attend(const AttentionOp& op, const AttentionTask& task, int32_t he
   args.q = rows_of(op.q) + task.row0 * q_stride + int64_t{head} * group_cols;
   args.q_stride = q_stride;
   args.num_queries = task.num_queries;
-  args.position0 = positions_[static_cast<size_t>(task.row0)];
+  args.position0 = position0;
   args.window = op.window;
   args.scale = op.scale;
   args.softcap = op.softcap;
@@ -107,7 +118,9 @@ void Runner::merge(const AttentionOp& op, const Merge& merge, int32_t head, Memb
   const int32_t group = op.num_heads / plan_->kv.num_kv_heads;
   const int32_t group_cols = group * plan_->kv.head_dim;
   float* out = member.tile.data();
-  kernels_.attention_merge(partials_of(op, merge, head), merge.num_partials, group, plan_->kv.head_dim, out);
+  const int32_t first = first_partition(op, positions_[static_cast<size_t>(merge.row)]);
+  kernels_.attention_merge(partials_of(op, merge, head) + first * partial_size(op),
+                           merge.num_partials - first, group, plan_->kv.head_dim, out);
   kernels_.quantize(out, merge.row, head * group_cols, (head + 1) * group_cols, acts_of(op.out));
 }
 

@@ -1,5 +1,6 @@
 #include "plan/runner.h"
 
+#include <cmath>
 #include <cstring>
 
 #include "base/error.h"
@@ -13,8 +14,10 @@ namespace {
 constexpr int32_t kVocab = TinyModel::kVocab;
 
 struct Bench {
-  explicit Bench(int32_t num_threads, Isa isa = Isa::kScalar, int32_t num_blocks = 128)
-      : team(num_threads, {}),
+  explicit Bench(int32_t num_threads, Isa isa = Isa::kScalar, KvDtype dtype = KvDtype::kF16,
+                 int32_t num_blocks = 128)
+      : model(dtype),
+        team(num_threads, {}),
         kv(std::make_shared<KvStorage>(model.plan->kv, num_blocks)),
         runner(model.plan, model.weights, kv, kernel_table(isa), team, {200, 8}) {
     // Memory of blocks holds what an earlier sequence left: make it as bad as it can be.
@@ -71,17 +74,22 @@ TEST(logits_do_not_depend_on_chunks_threads_or_isa) {
 }
 
 TEST(long_context_is_split_over_partitions) {
-  // Beyond 512 positions a decoding query is computed by partitions: the chunked prefill must agree.
+  // Beyond 512 positions a decoding query is computed by partitions: the chunked prefill must agree. One
+  // layer has a window that leaves the first partitions out.
   const std::vector<int32_t> prompt = TinyModel::prompt(1100, 2);
-  Bench chunked(1);
-  const std::vector<float> expected = logits_of(chunked, prompt, 100);
-  Bench bench(2);
-  logits_of(bench, {prompt.begin(), prompt.begin() + 1099}, 200);
-  StepInput last = TinyModel::step({prompt.back()}, 1100);
-  last.scores = {{0, 0, 0}};
-  std::vector<float> logits(kVocab);
-  bench.run(last, logits.data());
-  CHECK(same_bits(logits, {expected.end() - kVocab, expected.end()}));
+  for (const KvDtype dtype : {KvDtype::kF16, KvDtype::kQ8}) {
+    Bench chunked(1, Isa::kScalar, dtype);
+    const std::vector<float> expected = logits_of(chunked, prompt, 100);
+    for (const Isa isa : supported_isas()) {
+      Bench bench(2, isa, dtype);
+      logits_of(bench, {prompt.begin(), prompt.begin() + 1099}, 200);
+      StepInput last = TinyModel::step({prompt.back()}, 1100);
+      last.scores = {{0, 0, 0}};
+      std::vector<float> logits(kVocab);
+      bench.run(last, logits.data());
+      CHECK(same_bits(logits, {expected.end() - kVocab, expected.end()}));
+    }
+  }
 }
 
 TEST(sequences_of_one_step_do_not_touch_each_other) {
@@ -137,15 +145,33 @@ TEST(sampled_tokens_are_resolved_by_reference) {
 
 TEST(copied_blocks_hold_the_same_keys_and_values) {
   const std::vector<int32_t> prompt = TinyModel::prompt(33, 6);
-  Bench bench(1);
-  const std::vector<float> expected = logits_of(bench, prompt, 33);
-  StepInput step = TinyModel::step({prompt.back()}, 33);
-  step.block_tables = {{50, 51, 52}};
-  step.copies = {{0, 50}, {1, 51}};
-  step.scores = {{0, 0, 0}};
-  std::vector<float> logits(kVocab);
-  bench.run(step, logits.data());
-  CHECK(same_bits(logits, {expected.end() - kVocab, expected.end()}));
+  for (const KvDtype dtype : {KvDtype::kF16, KvDtype::kQ8}) {
+    Bench bench(1, Isa::kScalar, dtype);
+    const std::vector<float> expected = logits_of(bench, prompt, 33);
+    StepInput step = TinyModel::step({prompt.back()}, 33);
+    step.block_tables = {{50, 51, 52}};
+    step.copies = {{0, 50}, {1, 51}};
+    step.scores = {{0, 0, 0}};
+    std::vector<float> logits(kVocab);
+    bench.run(step, logits.data());
+    CHECK(same_bits(logits, {expected.end() - kVocab, expected.end()}));
+  }
+}
+
+TEST(kv_dtypes_differ_little) {
+  const std::vector<int32_t> prompt = TinyModel::prompt(150, 7);
+  Bench f16(1);
+  Bench q8(1, Isa::kScalar, KvDtype::kQ8);
+  const std::vector<float> expected = logits_of(f16, prompt, 64);
+  const std::vector<float> logits = logits_of(q8, prompt, 64);
+  double worst = 0;
+  double largest = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    worst = std::max(worst, std::fabs(double{logits[i]} - double{expected[i]}));
+    largest = std::max(largest, std::fabs(double{expected[i]}));
+  }
+  CHECK(worst > 0.0);
+  CHECK(worst < 0.05 * largest);
 }
 
 TEST(bad_steps_are_refused) {
@@ -187,6 +213,7 @@ TEST(plans_that_do_not_fit_are_refused) {
   refuses([](Plan& p) { p.kv.head_dim = 48; });
   refuses([](Plan& p) { p.kv.block_tokens = 24; });
   refuses([](Plan& p) { p.kv.num_layers = 2; });
+  refuses([](Plan& p) { p.kv.head_dim = 544, p.kv.dtype = KvDtype::kQ8; });
   refuses([](Plan& p) { p.buffers[2].has_f32 = false; });
   refuses([](Plan& p) { p.buffers[5].cols = 64; });
   refuses([](Plan& p) { std::get<EmbedOp>(p.ops[0]).table = 99; });

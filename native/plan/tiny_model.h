@@ -25,10 +25,10 @@ struct TinyModel {
   std::shared_ptr<Weights> weights = std::make_shared<Weights>(size_t{4} << 20);
 
   // Quantised weights with one float matrix, head norms and a window in layer 1, post norms in layer 2.
-  TinyModel() {
+  explicit TinyModel(KvDtype dtype = KvDtype::kF16) {
     plan->hidden = kHidden;
     plan->vocab = kVocab;
-    plan->kv = {kLayers, kKvHeads, kHeadDim, 16};
+    plan->kv = {kLayers, kKvHeads, kHeadDim, 16, dtype};
     plan->buffers = {{"residual", BufferKind::kRows, kHidden, false, false},
                      {"delta", BufferKind::kRows, kHidden, false, false},
                      {"normed", BufferKind::kActs, kHidden, true, true},

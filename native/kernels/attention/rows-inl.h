@@ -15,6 +15,8 @@ inline constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
 // The positions [lo, hi) of a chunk that a row sees, counted from the chunk's first.
 struct Seen {
   int32_t lo, hi;
+
+  bool is_whole() const { return lo == 0 && hi == kChunk; }
 };
 
 // The lanes of positions [i, i + 8) that a row sees; `other` in the rest.
@@ -22,6 +24,38 @@ inline F8 only_seen(F8 a, int32_t i, const Seen& seen, float other) {
   const F8 position = add(lane_indices(), set1(static_cast<float>(i)));
   a = if_less(position, set1(static_cast<float>(seen.lo)), set1(other), a);
   return if_less(position, set1(static_cast<float>(seen.hi)), a, set1(other));
+}
+
+// The highest score that a row sees; scores that it does not see become -infinity. kIsWhole: it sees the
+// chunk.
+template <bool kIsWhole>
+inline float highest_score(float* s, const Seen& seen, float softcap) {
+  const int32_t begin = kIsWhole ? 0 : seen.lo / 8 * 8;
+  const int32_t end = kIsWhole ? kChunk : seen.hi;
+  F8 highest = set1(kMinusInf);
+  for (int32_t i = begin; i < end; i += 8) {
+    F8 score = load(s + i);
+    if (softcap > 0.0F) score = mul(set1(softcap), tanh(mul(score, set1(1.0F / softcap))));
+    if (!kIsWhole && (i < seen.lo || i + 8 > seen.hi)) score = only_seen(score, i, seen, kMinusInf);
+    if (!kIsWhole || softcap > 0.0F) store(s + i, score);
+    highest = max(highest, score);
+  }
+  return max_lanes(highest);
+}
+
+// Scores become weights, of which keep(r, i, weights) stays; returns their sum.
+template <bool kIsWhole, typename Keep>
+inline float weigh_scores(float* s, const Seen& seen, float highest, int r, const Keep& keep) {
+  const int32_t begin = kIsWhole ? 0 : seen.lo / 8 * 8;
+  const int32_t end = kIsWhole ? kChunk : seen.hi;
+  const F8 offset = set1(highest);
+  F8 total = set1(0.0F);
+  for (int32_t i = begin; i < end; i += 8) {
+    const F8 weights = exp_bounded(sub(load(s + i), offset));
+    store(s + i, keep(r, i, weights));
+    total = add(total, weights);
+  }
+  return sum_lanes(total);
 }
 
 // One online softmax step of rows [row0, row0 + kRows) over the positions of the chunk that each sees, at
@@ -32,36 +66,22 @@ template <int kRows, typename Keep>
 void softmax_step(const Work& w, int32_t row0, const Seen (&seen)[kRows], float softcap, const Keep& keep) {
   float highest[kRows];
   for (int r = 0; r < kRows; ++r) {
-    const auto [lo, hi] = seen[r];
     float* s = w.weights + (row0 + r) * kChunk;
-    F8 most = set1(kMinusInf);
-    for (int32_t i = lo / 8 * 8; i < hi; i += 8) {
-      F8 score = load(s + i);
-      if (softcap > 0.0F) score = mul(set1(softcap), tanh(mul(score, set1(1.0F / softcap))));
-      if (i < lo || i + 8 > hi) score = only_seen(score, i, seen[r], kMinusInf);
-      store(s + i, score);
-      most = max(most, score);
-    }
-    highest[r] = max_lanes(most);
+    highest[r] = seen[r].is_whole() ? highest_score<true>(s, seen[r], softcap)
+                                    : highest_score<false>(s, seen[r], softcap);
   }
   for (int r = 0; r < kRows; ++r) {
-    const auto [lo, hi] = seen[r];
     const int32_t row = row0 + r;
     float* s = w.weights + row * kChunk;
     const float before = w.max[row];
     const float now = before > highest[r] ? before : highest[r];
-    const F8 offset = set1(now);
-    F8 total = set1(0.0F);
-    for (int32_t i = lo / 8 * 8; i < hi; i += 8) {
-      const F8 weight = exp_bounded(sub(load(s + i), offset));
-      store(s + i, keep(r, i, weight));
-      total = add(total, weight);
-    }
+    const float sum = seen[r].is_whole() ? weigh_scores<true>(s, seen[r], now, r, keep)
+                                         : weigh_scores<false>(s, seen[r], now, r, keep);
     float decay[8];
-    store(decay, exp_bounded(sub(set1(before), offset)));
+    store(decay, exp_bounded(sub(set1(before), set1(now))));
     w.decay[row] = decay[0];
     w.max[row] = now;
-    w.sum[row] = std::fma(w.sum[row], decay[0], sum_lanes(total));
+    w.sum[row] = std::fma(w.sum[row], decay[0], sum);
   }
 }
 

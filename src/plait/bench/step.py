@@ -85,8 +85,8 @@ class StepSettings:
 
     def max_tokens(self, batch: int, context: int) -> int:
         """Answer tokens that each sequence needs so that none ends before the window closes."""
-        # A slow machine cuts prompts into the scheduler's smallest slices while others decode.
-        prompt_steps = -(-batch * context // MIN_SLICE_TOKENS)
+        # A slow machine cuts the other prompts into the scheduler's smallest slices while the first one decodes.
+        prompt_steps = -(-(batch - 1) * context // MIN_SLICE_TOKENS)
         return self.decode_tokens + prompt_steps + _SPARE_STEPS
 
 

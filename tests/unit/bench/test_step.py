@@ -88,6 +88,7 @@ def test_the_median_run_is_reported() -> None:
         (StepSettings(prompts=()), "prompts is empty"),
         (StepSettings(batches=(5000,)), "largest batch is 4096"),
         (StepSettings(num_compute_threads=0), "threads"),
+        (StepSettings(kv_cache_dtype="q4"), "f16, q8"),  # type: ignore[arg-type]
     ],
 )
 def test_senseless_settings_are_refused_before_anything_starts(settings: StepSettings, message: str) -> None:

@@ -6,7 +6,7 @@ The settings are those of the models themselves, so that a new one is tested too
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args, get_origin
 
 import pytest
 
@@ -18,6 +18,8 @@ from plait.errors import ConfigError
 
 def kind_of(place: FieldPlace) -> type:
     annotation: Any = field_info(place).annotation
+    if get_origin(annotation) is Literal:
+        return str
     while not isinstance(annotation, type):
         annotation = next(argument for argument in get_args(annotation) if argument is not type(None))
     return annotation
@@ -138,3 +140,16 @@ def test_a_context_of_one_token_is_the_setting_s_fault(tmp_path: Path) -> None:
 def test_arguments_of_python_are_named_as_such() -> None:
     with pytest.raises(ConfigError, match=r"^max_model_len: -1 is wrong: must be at least 2$"):
         load_config(overrides={"max_model_len": -1}, spell=lambda place: place.name)
+
+
+@pytest.mark.parametrize("source", ["flag", "variable", "argument", "file"])
+@pytest.mark.parametrize("dtype", ["f16", "q8", "Q8", "q4", "8"])
+def test_kv_cache_dtypes_are_f16_and_q8(dtype: str, source: str, tmp_path: Path) -> None:
+    place = next(place for place in PLACES if place.name == "kv_cache_dtype")
+    if dtype in ("f16", "q8"):
+        assert load(place, dtype, source, tmp_path) == dtype
+    else:
+        with pytest.raises(ConfigError) as caught:
+            load(place, dtype, source, tmp_path)
+        assert shown(place, source) in str(caught.value)
+        assert "'f16' or 'q8'" in str(caught.value)
