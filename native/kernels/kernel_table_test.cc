@@ -86,7 +86,9 @@ TEST(wider_isas_take_the_avx2_version_of_the_other_families) {
     if (!is_avx2_or_wider(isa)) continue;
     const KernelTable& table = kernel_table(isa);
     CHECK(table.quantize == avx2.quantize && table.rms_norm == avx2.rms_norm && table.add == avx2.add);
-    CHECK(table.rope == avx2.rope && table.gated_act == avx2.gated_act && table.kv_write == avx2.kv_write);
+    CHECK(table.rope == avx2.rope && table.gated_act == avx2.gated_act);
+    if (isa == Isa::kAvx512Vnni) continue;  // its attention multiplies signed bytes in one instruction
+    CHECK(table.kv_write == avx2.kv_write);
     CHECK(table.attention == avx2.attention && table.attention_partial == avx2.attention_partial &&
           table.attention_merge == avx2.attention_merge);
   }
