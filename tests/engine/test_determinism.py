@@ -5,6 +5,7 @@ Real models through whole engines. The promise is exact, so every comparison is 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
