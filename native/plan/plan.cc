@@ -182,9 +182,6 @@ void verify_plan(const Plan& plan, const Weights& weights) {
   require(
       plan.kv.block_tokens > 0 && plan.kv.block_tokens % 16 == 0 && kPartition % plan.kv.block_tokens == 0,
       "block_tokens must be 16, 32, 64, 128, 256 or 512");
-  require(plan.kv.dtype != KvDtype::kQ8 || plan.kv.head_dim <= kMaxHeadDimQ8,
-          "heads are larger than " + std::to_string(kMaxHeadDimQ8) +
-              ", which a KV cache of dtype q8 cannot hold");
   require(!plan.ops.empty() && std::holds_alternative<LogitsOp>(plan.ops.back()),
           "the last operation must be logits");
   const Verifier verifier(plan, weights);

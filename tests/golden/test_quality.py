@@ -78,7 +78,7 @@ def test_an_8_bit_kv_cache_takes_about_half(smollm2_path: Path) -> None:
     layouts = [
         load_model(smollm2_path, num_threads=2, kv_cache_dtype=dtype).kv_layout for dtype in ("f16", "q8")
     ]
-    assert [layout.block_bytes for layout in layouts] == [16 * 30 * 3 * 64 * 4, 16 * 30 * 3 * (64 * 2 + 4)]
+    assert [layout.block_bytes for layout in layouts] == [30 * 3 * 16 * 64 * 4, 30 * 3 * (16 * 64 * 2 + 128)]
 
 
 @pytest.mark.model

@@ -18,25 +18,32 @@ inline constexpr int32_t kPartition = 512;  // positions that one partial result
 
 // How K and V are stored.
 //   kF16: rounded to nearest even f16.
-//   kQ8: signed bytes of at most 127, with one f16 scale for the K and one for the V of each position and
-//   head:
-//     the scale is the largest magnitude / 127, rounded up, and a byte is the value / scale, rounded to
-//     nearest even. A position's bytes depend on its own values only. K or V that is not finite makes the
-//     scale of K NaN.
+//   kQ8: signed bytes of at most 127 with an f16 scale for every kScaleDims elements of K and one for the
+//   whole V
+//     of a position and head: the scale is the largest magnitude / 127, rounded up, and a byte is the
+//     value / scale, rounded to nearest even. A position's bytes depend on its own values only. K or V that
+//     is not finite makes the scales of K NaN.
 enum class KvDtype : uint8_t { kF16, kQ8 };
 
 // One KV block holds `block_tokens` positions of every layer. For each layer, for each kv head:
 //   kF16: K [head_dim][block_tokens] (positions are lanes), then V [block_tokens][head_dim];
 //   kQ8:  K [head_dim / 2][block_tokens][2], then V [block_tokens / 2][head_dim][2] (what a product adds up
-//         lies side by side), then f16 scales of K [block_tokens] and of V [block_tokens].
+//         lies side by side), then f16 scales of K [head_dim / kScaleDims, rounded up][block_tokens] and of V
+//         [block_tokens]; filled up to whole cache lines.
+inline constexpr int32_t kScaleDims = 32;
+
 struct KvLayout {
   int32_t num_layers = 0;
   int32_t num_kv_heads = 0;
-  int32_t head_dim = 0;       // a multiple of 16; kQ8: at most kMaxHeadDimQ8
+  int32_t head_dim = 0;       // a multiple of 16
   int32_t block_tokens = 16;  // a multiple of 16 that divides kPartition
   KvDtype dtype = KvDtype::kF16;
 
-  size_t head_bytes() const { return 2 * part_bytes() + 2 * scale_bytes(); }
+  size_t head_bytes() const {
+    if (dtype == KvDtype::kF16) return 2 * part_bytes();
+    const size_t num_scales = static_cast<size_t>(num_k_scales() + 1) * static_cast<size_t>(block_tokens);
+    return 2 * part_bytes() + (num_scales * sizeof(uint16_t) + 63) / 64 * 64;
+  }
   size_t block_bytes() const {
     return static_cast<size_t>(num_layers) * static_cast<size_t>(num_kv_heads) * head_bytes();
   }
@@ -49,20 +56,16 @@ struct KvLayout {
     return k_offset(layer, head) + 2 * part_bytes();
   }
   size_t v_scale_offset(int32_t layer, int32_t head) const {
-    return k_scale_offset(layer, head) + scale_bytes();
+    const size_t num_scales = static_cast<size_t>(num_k_scales()) * static_cast<size_t>(block_tokens);
+    return k_scale_offset(layer, head) + num_scales * sizeof(uint16_t);
   }
 
   size_t part_bytes() const {  // K or V
     const size_t element = dtype == KvDtype::kF16 ? 2 : 1;
     return element * static_cast<size_t>(head_dim) * static_cast<size_t>(block_tokens);
   }
-  size_t scale_bytes() const {
-    return dtype == KvDtype::kF16 ? 0 : sizeof(uint16_t) * static_cast<size_t>(block_tokens);
-  }
+  int32_t num_k_scales() const { return (head_dim + kScaleDims - 1) / kScaleDims; }  // of one position
 };
-
-// Products of int16 and int8 over a head are added in int32: 512 * 32767 * 128 < 2^31.
-inline constexpr int32_t kMaxHeadDimQ8 = 512;
 
 // Writes one position of K and V ([head_dim] float32 each) for one layer and head.
 using KvWriteFn = void (*)(const KvLayout& layout, std::byte* block, int32_t layer, int32_t head,

@@ -80,18 +80,22 @@ struct Cache {
     }
   }
 
-  // `values` (k or v) of one position and head as the cache holds them, from the definition in attention.h.
-  std::vector<double> stored(const std::vector<float>& values, int32_t position, int32_t head) const {
-    const float* x = &values[row(position, head)];
+  // K or V of one position and head as the cache holds it, from the definition in attention.h.
+  std::vector<double> stored(bool is_k, int32_t position, int32_t head) const {
+    const float* x = &(is_k ? k : v)[row(position, head)];
     const auto head_dim = size_t(shape.head_dim);
     std::vector<double> out(head_dim);
     if (shape.dtype == KvDtype::kF16) {
       for (size_t d = 0; d < head_dim; ++d) out[d] = double(half_to_float(float_to_half(x[d])));
       return out;
     }
-    const double scale = scale_of(x, shape.head_dim);
-    for (size_t d = 0; d < head_dim; ++d) {
-      out[d] = scale > 0 ? std::nearbyint(double(x[d]) / scale) * scale : 0.0;
+    const int32_t num_shared = is_k ? kScaleDims : shape.head_dim;  // elements of one scale
+    for (int32_t d0 = 0; d0 < shape.head_dim; d0 += num_shared) {
+      const int32_t end = std::min(d0 + num_shared, shape.head_dim);
+      const double scale = scale_of(x + d0, end - d0);
+      for (auto d = size_t(d0); d < size_t(end); ++d) {
+        out[d] = scale > 0 ? std::nearbyint(double(x[d]) / scale) * scale : 0.0;
+      }
     }
     return out;
   }
@@ -180,7 +184,7 @@ std::vector<double> oracle(const Cache& cache, int32_t head, int32_t position, c
   const int32_t first = s.window > 0 ? std::max(0, position + 1 - s.window) : 0;
   std::vector<double> scores;
   for (int32_t p = first; p <= position; ++p) {
-    const std::vector<double> k = cache.stored(cache.k, p, head);
+    const std::vector<double> k = cache.stored(true, p, head);
     double dot = 0;
     for (size_t d = 0; d < k.size(); ++d) dot += double(q[d]) * k[d];
     dot *= scale;
@@ -192,7 +196,7 @@ std::vector<double> oracle(const Cache& cache, int32_t head, int32_t position, c
   for (size_t i = 0; i < scores.size(); ++i) {
     const double weight = std::exp(scores[i] - highest);
     sum += weight;
-    const std::vector<double> v = cache.stored(cache.v, first + int32_t(i), head);
+    const std::vector<double> v = cache.stored(false, first + int32_t(i), head);
     for (size_t d = 0; d < v.size(); ++d) out[d] += weight * v[d];
   }
   for (double& x : out) x /= sum;

@@ -54,7 +54,8 @@ TEST(kv_write_q8_places_every_byte) {
                             .head_dim = 48,
                             .block_tokens = block_tokens,
                             .dtype = KvDtype::kQ8};
-      CHECK_EQ(layout.block_bytes(), size_t(2 * 3 * block_tokens * (2 * 48 + 2 * 2)));
+      CHECK_EQ(layout.block_bytes(),
+               size_t(2 * 3 * block_tokens * (2 * 48 + 2 * 3) + 6 * 32 * (block_tokens % 32 / 16)));
       for (const int32_t slot : {4, 5}) {
         std::vector<std::byte> block(layout.block_bytes(), std::byte{0x5A});
         std::vector<std::byte> expected = block;
@@ -63,17 +64,23 @@ TEST(kv_write_q8_places_every_byte) {
           k[size_t(d)] = 1.0F + float(d) * 0.37F;
           v[size_t(d)] = -3.0F - float(d) * 0.73F;
         }
-        const double k_scale = scale_of(k);
+        const double k_scales[] = {scale_of({k.begin(), k.begin() + 32}),
+                                   scale_of({k.begin() + 32, k.end()})};
         const double v_scale = scale_of(v);
         for (size_t d = 0; d < 48; ++d) {
           const size_t k_at = d / 2 * 2 * size_t(block_tokens) + 2 * size_t(slot) + d % 2;
           const size_t v_at = size_t(slot / 2) * 2 * 48 + 2 * d + size_t(slot % 2);
-          expected[layout.k_offset(1, 2) + k_at] = std::byte(int8_t(std::nearbyint(double(k[d]) / k_scale)));
+          expected[layout.k_offset(1, 2) + k_at] =
+              std::byte(int8_t(std::nearbyint(double(k[d]) / k_scales[d / 32])));
           expected[layout.v_offset(1, 2) + v_at] = std::byte(int8_t(std::nearbyint(double(v[d]) / v_scale)));
         }
-        const uint16_t halves[] = {float_to_half(float(k_scale)), float_to_half(float(v_scale))};
-        std::memcpy(&expected[layout.k_scale_offset(1, 2) + 2 * size_t(slot)], &halves[0], 2);
-        std::memcpy(&expected[layout.v_scale_offset(1, 2) + 2 * size_t(slot)], &halves[1], 2);
+        const auto put_scale = [&](size_t offset, double scale) {
+          const uint16_t half = float_to_half(float(scale));
+          std::memcpy(&expected[offset + 2 * size_t(slot)], &half, 2);
+        };
+        put_scale(layout.k_scale_offset(1, 2), k_scales[0]);
+        put_scale(layout.k_scale_offset(1, 2) + 2 * size_t(block_tokens), k_scales[1]);
+        put_scale(layout.v_scale_offset(1, 2), v_scale);
         kv_write_kernel(isa)(layout, block.data(), 1, 2, slot, k.data(), v.data());
         CHECK(block == expected);
       }

@@ -22,10 +22,11 @@ inline constexpr float kLargest16 = 32767.0F;
 inline constexpr float kLeastWeight = 1e-30F;
 
 struct ChunkQ8 {
-  const int8_t* k[kSpans];  // span s: k[s] + (d / 2) * k_stride + 2 * (position in the span)
-  const int8_t* v[kSpans];  // span s: v[s] + (position in the span / 2) * v_stride + 2 * column
-  const uint16_t* k_scale[kSpans];
+  const int8_t* k[kSpans];          // span s: k[s] + (d / 2) * k_stride + 2 * (position in the span)
+  const int8_t* v[kSpans];          // span s: v[s] + (position in the span / 2) * v_stride + 2 * column
+  const uint16_t* k_scale[kSpans];  // span s, of dimension d: [d / kScaleDims * k_scale_stride]
   const uint16_t* v_scale[kSpans];
+  int64_t k_scale_stride = 0;
   int64_t k_stride = 0;
   int64_t v_stride = 0;
   // What to fetch while span s is read, of the same span of the next chunk: head_dim / 4 lines of K that are
@@ -86,21 +87,34 @@ inline void multiply_pairs(const int16_t* a, int64_t a_stride, const int8_t* b, 
   if (k < num_pairs) add_pair<kRows>(a + 2 * k, a_stride, b + k * b_stride, sums.set[0]);
 }
 
-// Scores of rows [row, row + kRows) for the spans that hold positions in [lo, hi).
+// Scores of rows [row, row + kRows) for the spans that hold positions in [lo, hi): by the dimensions of one
+// scale after the other, in rising order.
 template <int kRows, bool kIsAhead>
 void score_rows_q8(const Work& w, const ChunkQ8& chunk, int32_t row, int32_t lo, int32_t hi) {
   for (int32_t span = lo / kSpan; span * kSpan < hi; ++span) {
-    Sums<kRows> sums;
-    sums.clear();
-    multiply_pairs<kRows, kIsAhead>(w.q16 + row * w.head_dim, w.head_dim, chunk.k[span], chunk.k_stride,
-                                    chunk.k_fetch[span], chunk.k_fetch_stride, w.head_dim / 2, sums);
-    float* out = w.weights + row * kChunk + span * kSpan;
-    for (int v = 0; v < 2; ++v) {
-      const F8 k_scale = load(chunk.k_scale[span] + 8 * v);
-      for (int r = 0; r < kRows; ++r) {
-        const F8 scale = mul(k_scale, set1(w.q_scale[row + r]));
-        store(out + r * kChunk + 8 * v, mul(sums.total(r, v), scale));
+    F8 scores[kRows][2];
+    for (int r = 0; r < kRows; ++r) scores[r][0] = scores[r][1] = set1(0.0F);
+    const int8_t* fetch = chunk.k_fetch[span];
+    const uint16_t* k_scale = chunk.k_scale[span];
+    for (int32_t d = 0; d < w.head_dim; d += kScaleDims) {
+      const int32_t num_pairs = std::min(kScaleDims, w.head_dim - d) / 2;
+      Sums<kRows> sums;
+      sums.clear();
+      multiply_pairs<kRows, kIsAhead>(w.q16 + row * w.head_dim + d, w.head_dim,
+                                      chunk.k[span] + d / 2 * chunk.k_stride, chunk.k_stride, fetch,
+                                      chunk.k_fetch_stride, num_pairs, sums);
+      fetch += num_pairs / 2 * chunk.k_fetch_stride;
+      for (int v = 0; v < 2; ++v) {
+        const F8 scale = load(k_scale + 8 * v);
+        for (int r = 0; r < kRows; ++r) scores[r][v] = fma(sums.total(r, v), scale, scores[r][v]);
       }
+      k_scale += chunk.k_scale_stride;
+    }
+    float* out = w.weights + row * kChunk + span * kSpan;
+    for (int r = 0; r < kRows; ++r) {
+      const F8 scale = set1(w.q_scale[row + r]);
+      store(out + r * kChunk, mul(scores[r][0], scale));
+      store(out + r * kChunk + 8, mul(scores[r][1], scale));
     }
   }
 }
@@ -221,6 +235,7 @@ inline ChunkQ8 chunk_in_pool_q8(const AttentionArgs& args, int32_t chunk0, int32
   const int32_t slot_mask = layout.block_tokens - 1;
   const int32_t shift = std::countr_zero(static_cast<uint32_t>(layout.block_tokens));
   ChunkQ8 chunk{};
+  chunk.k_scale_stride = layout.block_tokens;
   chunk.k_stride = int64_t{2} * layout.block_tokens;
   chunk.v_stride = int64_t{2} * layout.head_dim;
   // A line of K holds two pairs of dimensions of a block of 16 positions, or one of 32 positions: then the
@@ -247,9 +262,11 @@ inline ChunkQ8 chunk_in_pool_q8(const AttentionArgs& args, int32_t chunk0, int32
     chunk.k_fetch[span] =
         reinterpret_cast<const int8_t*>(next + k_offset) + 2 * next_slot + half * chunk.k_stride;
     chunk.v_fetch[span] = reinterpret_cast<const int8_t*>(next + v_offset) + next_slot * layout.head_dim;
+    // Scales of K, then of V; a cache line holds two rows of 16 positions.
     const auto* next_scales = reinterpret_cast<const uint16_t*>(next + k_scale_offset) + next_slot;
-    __builtin_prefetch(next_scales, 0, 2);
-    __builtin_prefetch(next_scales + layout.block_tokens, 0, 2);
+    for (int32_t i = 0; i <= layout.num_k_scales(); i += is_line_shared ? 1 : 2) {
+      __builtin_prefetch(next_scales + i * layout.block_tokens, 0, 2);
+    }
   }
   return chunk;
 }
@@ -285,21 +302,21 @@ inline void walk_q8(const AttentionArgs& args, const Work& w, int32_t begin, int
   }
 }
 
-// One position of one head as signed bytes, `stride` apart in pairs; returns its scale (f16 bits).
-inline uint16_t write_bytes(const float* x, int32_t head_dim, bool is_k, int64_t stride, int8_t* out) {
+// Elements that share a scale as signed bytes: element d goes to out[d / 2 * pair_stride + d % 2 * step].
+// Returns the scale (f16 bits).
+inline uint16_t write_bytes(const float* x, int32_t num, int64_t pair_stride, int64_t step, int8_t* out) {
   F8 highest = set1(0.0F);
-  for (int32_t d = 0; d < head_dim; d += 8) highest = max(highest, abs(load(x + d)));
+  for (int32_t d = 0; d < num; d += 8) highest = max(highest, abs(load(x + d)));
   const float wanted = max_lanes(highest) / 127.0F;
   uint16_t half = float_to_half(wanted);
   if (half_to_float(half) < wanted) ++half;  // rounded up, so that no byte exceeds 127
   const float scale = half_to_float(half);
   const F8 factor = set1(scale > 0.0F ? 1.0F / scale : 0.0F);
-  for (int32_t d = 0; d < head_dim; d += 8) {
+  for (int32_t d = 0; d < num; d += 8) {
     int16_t whole[8];
     store_rounded(whole, mul(load(x + d), factor));
     for (int32_t i = 0; i < 8; ++i) {
-      const int64_t at = is_k ? (d + i) / 2 * stride + (d + i) % 2 : 2 * int64_t{d + i};
-      out[at] = static_cast<int8_t>(whole[i]);
+      out[(d + i) / 2 * pair_stride + (d + i) % 2 * step] = static_cast<int8_t>(whole[i]);
     }
   }
   return half;
@@ -319,12 +336,17 @@ inline void kv_write_q8(const KvLayout& layout, std::byte* block, int32_t layer,
   auto* k_scale = reinterpret_cast<uint16_t*>(block + layout.k_scale_offset(layer, head)) + slot;
   auto* v_scale = reinterpret_cast<uint16_t*>(block + layout.v_scale_offset(layer, head)) + slot;
   if (!is_finite(k, layout.head_dim) || !is_finite(v, layout.head_dim)) {
-    *k_scale = 0x7E00;  // NaN: whoever sees this position gets NaN, as with f16
+    // Whoever sees this position gets NaN, as with f16.
+    for (int32_t i = 0; i < layout.num_k_scales(); ++i) k_scale[i * layout.block_tokens] = 0x7E00;
     *v_scale = 0;
     return;
   }
-  *k_scale = write_bytes(k, layout.head_dim, true, int64_t{2} * layout.block_tokens, k_out);
-  *v_scale = write_bytes(v, layout.head_dim, false, 0, v_out);
+  const int64_t k_stride = int64_t{2} * layout.block_tokens;
+  for (int32_t d = 0; d < layout.head_dim; d += kScaleDims) {
+    k_scale[d / kScaleDims * layout.block_tokens] =
+        write_bytes(k + d, std::min(kScaleDims, layout.head_dim - d), k_stride, 1, k_out + d / 2 * k_stride);
+  }
+  *v_scale = write_bytes(v, layout.head_dim, 4, 2, v_out);
 }
 
 }  // namespace plait::PLAIT_LANES
