@@ -29,19 +29,17 @@ inline Work start_work(const AttentionArgs& args) {
   return w;
 }
 
-// The partial results of all rows over [begin, end) (inside one partition) in w.max, w.sum and w.acc. Spans
-// before `limit` may be fetched ahead.
-inline void walk_partition(const AttentionArgs& args, const Work& w, int32_t begin, int32_t end,
-                           int32_t limit) {
+// The partial results of all rows over a walk inside one partition in w.max, w.sum and w.acc.
+inline void walk_partition(const AttentionArgs& args, const Work& w, const Walk& walk) {
   for (int32_t row = 0; row < w.num_rows; ++row) {
     w.max[row] = kMinusInf;
     w.sum[row] = 0.0F;
   }
   std::memset(w.acc, 0, sizeof(float) * static_cast<size_t>(w.num_rows) * static_cast<size_t>(w.head_dim));
   if (args.layout->dtype == KvDtype::kQ8) {
-    walk_q8(args, w, begin, end, limit);
+    walk_q8(args, w, walk);
   } else {
-    walk_f16(args, w, begin, end, limit);
+    walk_f16(args, w, walk);
   }
 }
 
@@ -50,8 +48,11 @@ void attention(const AttentionArgs& args) {
   for (int32_t row = 0; row < w.num_rows; ++row) w.total_sum[row] = 0.0F;
   const int32_t begin = w.first_position(0);
   const int32_t end = w.end_position(w.num_rows - 1);
+  const bool has_next_head = args.kv_head + 1 < args.layout->num_kv_heads;
   for (int32_t start = begin / kPartition * kPartition; start < end; start += kPartition) {
-    walk_partition(args, w, std::max(begin, start), std::min(end, start + kPartition), end);
+    Walk walk{std::max(begin, start), std::min(end, start + kPartition), end};
+    if (has_next_head) walk.next_head = args.kv_head + 1, walk.next_begin = begin, walk.next_end = end;
+    walk_partition(args, w, walk);
     for (int32_t row = 0; row < w.num_rows; ++row) {
       merge_partial(w.max[row], w.sum[row], w.acc + row * w.head_dim, w.head_dim, w.total_max[row],
                     w.total_sum[row], w.total + row * w.head_dim);
@@ -67,7 +68,13 @@ void attention_partial(const AttentionArgs& args, int32_t partition, float* part
   const Work w = start_work(args);
   const int32_t begin = std::max(w.first_position(0), partition * kPartition);
   const int32_t end = std::min(w.end_position(0), (partition + 1) * kPartition);
-  walk_partition(args, w, begin, end, end);
+  Walk walk{begin, end, end};
+  if (args.kv_head + 1 < args.layout->num_kv_heads) {
+    walk.next_head = args.kv_head + 1, walk.next_begin = begin, walk.next_end = end;
+  } else {
+    walk.next_head = 0, walk.next_begin = end, walk.next_end = w.end_position(0);
+  }
+  walk_partition(args, w, walk);
   for (int32_t row = 0; row < w.num_rows; ++row) {
     float* out = partial + row * (2 + w.head_dim);
     out[0] = w.max[row];

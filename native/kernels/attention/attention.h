@@ -97,6 +97,9 @@ inline constexpr int32_t kMaxQueriesPerTask = 16;  // num_queries of one call is
 
 using AttentionFn = void (*)(const AttentionArgs& args);
 
+// A call for few queries fetches what the call for the next kv head reads first; calls are best made in the
+// order of the heads, and partials by partition, then head.
+
 // The two halves, for one query (num_queries == 1) with a long context: the partial result of one partition
 // (index = position / kPartition), and the merge of all of them in rising order. attention() gives the same
 // bits. A partial is [group][2 + head_dim] float32: max, sum, unnormalised output.

@@ -86,12 +86,7 @@ struct Bench {
       while (seconds < 0.04) {
         for (int32_t seq = 0; seq < setup.num_seqs; ++seq) {
           args.block_table = table.data() + static_cast<int64_t>(seq) * blocks_of_seq;
-          for (args.layer = 0; args.layer < layout.num_layers; ++args.layer) {
-            for (args.kv_head = 0; args.kv_head < layout.num_kv_heads; ++args.kv_head) {
-              attention_kernel(isa)(args);
-              ++calls;
-            }
-          }
+          for (args.layer = 0; args.layer < layout.num_layers; ++args.layer) calls += attend(isa, args);
         }
         seconds = thread_seconds() - begin;
       }
@@ -100,12 +95,36 @@ struct Bench {
     return best;
   }
 
+  // All kv heads of one layer, cut as plan/runner_attention.cc does; returns how many there are.
+  int attend(Isa isa, AttentionArgs& args) {
+    const int32_t num_partitions = (setup.context + kPartition - 1) / kPartition;
+    const bool is_cut = setup.num_queries == 1 && num_partitions > 1;
+    const size_t partial_floats = static_cast<size_t>(setup.group * (2 + setup.head_dim));
+    partials.resize(partial_floats * static_cast<size_t>(num_partitions * layout.num_kv_heads));
+    for (int32_t partition = 0; partition < (is_cut ? num_partitions : 1); ++partition) {
+      for (args.kv_head = 0; args.kv_head < layout.num_kv_heads; ++args.kv_head) {
+        const auto index = static_cast<size_t>(args.kv_head * num_partitions + partition);
+        if (is_cut) {
+          attention_partial_kernel(isa)(args, partition, &partials[index * partial_floats]);
+        } else {
+          attention_kernel(isa)(args);
+        }
+      }
+    }
+    for (int32_t head = 0; is_cut && head < layout.num_kv_heads; ++head) {
+      const auto index = static_cast<size_t>(head * num_partitions);
+      attention_merge_kernel(isa)(&partials[index * partial_floats], num_partitions, setup.group,
+                                  setup.head_dim, out.data());
+    }
+    return layout.num_kv_heads;
+  }
+
   Setup setup;
   KvLayout layout;
   int32_t blocks_of_seq = 0;
   std::unique_ptr<uint16_t, decltype([](uint16_t* p) { std::free(p); })> pool;
   std::vector<int32_t> table;
-  std::vector<float> q, out;
+  std::vector<float> q, out, partials;
   std::vector<std::byte> scratch;
 };
 

@@ -208,33 +208,31 @@ struct PoolSpan {
   const uint16_t* v;
 };
 
-inline PoolSpan span_in_pool(const AttentionArgs& args, int32_t position) {
+inline PoolSpan span_in_pool(const AttentionArgs& args, int32_t head, int32_t position) {
   const KvLayout& layout = *args.layout;
   const int32_t shift = std::countr_zero(static_cast<uint32_t>(layout.block_tokens));
   const std::byte* block = block_in_pool(args, position, shift);
   const int64_t slot = position & (layout.block_tokens - 1);
-  return {reinterpret_cast<const uint16_t*>(block + layout.k_offset(args.layer, args.kv_head)) + slot,
-          reinterpret_cast<const uint16_t*>(block + layout.v_offset(args.layer, args.kv_head)) +
-              slot * layout.head_dim};
+  return {
+      reinterpret_cast<const uint16_t*>(block + layout.k_offset(args.layer, head)) + slot,
+      reinterpret_cast<const uint16_t*>(block + layout.v_offset(args.layer, head)) + slot * layout.head_dim};
 }
 
-// The spans of one chunk that hold positions in [begin, end), in the pool. Entries of the block table before
-// them are not looked at: a block that left the window may be gone. Spans before `limit` may be fetched
-// ahead.
-inline Chunk<uint16_t> chunk_in_pool(const AttentionArgs& args, int32_t chunk0, int32_t begin, int32_t end,
-                                     int32_t limit) {
+// The spans of one chunk that hold positions of the walk, in the pool. Entries of the block table before them
+// are not looked at: a block that left the window may be gone.
+inline Chunk<uint16_t> chunk_in_pool(const AttentionArgs& args, const Walk& walk, int32_t chunk0) {
   Chunk<uint16_t> chunk{};
   chunk.k_stride = args.layout->block_tokens;
   chunk.v_stride = args.layout->head_dim;
   chunk.v_tile_stride = 16;
-  const int32_t first = std::max(begin - chunk0, 0) / kSpan;
-  for (int32_t span = first; span < kSpans && chunk0 + span * kSpan < end; ++span) {
-    const int32_t position = chunk0 + span * kSpan;
-    const PoolSpan here = span_in_pool(args, position);
+  const int32_t first = std::max(walk.begin - chunk0, 0) / kSpan;
+  for (int32_t span = first; span < kSpans && chunk0 + span * kSpan < walk.end; ++span) {
+    const PoolSpan here = span_in_pool(args, args.kv_head, chunk0 + span * kSpan);
     chunk.k[span] = here.k;
     chunk.v[span] = here.v;
-    if (position + kChunk >= limit) continue;
-    const PoolSpan next = span_in_pool(args, position + kChunk);
+    const SpanPlace ahead = span_ahead(walk, args.kv_head, chunk0, span);
+    if (ahead.head < 0) continue;
+    const PoolSpan next = span_in_pool(args, ahead.head, ahead.position);
     chunk.k_ahead[span] = next.k - here.k;
     chunk.v_ahead[span] = next.v - here.v;
   }
@@ -268,14 +266,14 @@ inline Chunk<float> convert_chunk(const Work& w, const Chunk<uint16_t>& in, int3
   return out;
 }
 
-inline void walk_f16(const AttentionArgs& args, const Work& w, int32_t begin, int32_t end, int32_t limit) {
-  for (int32_t chunk0 = begin / kChunk * kChunk; chunk0 < end; chunk0 += kChunk) {
-    const Chunk<uint16_t> chunk = chunk_in_pool(args, chunk0, begin, end, limit);
+inline void walk_f16(const AttentionArgs& args, const Work& w, const Walk& walk) {
+  for (int32_t chunk0 = walk.begin / kChunk * kChunk; chunk0 < walk.end; chunk0 += kChunk) {
+    const Chunk<uint16_t> chunk = chunk_in_pool(args, walk, chunk0);
     if (w.num_rows <= kRowTile) {  // each element is converted once anyway
       walk_chunk(w, chunk, chunk0, args.softcap);
     } else {
-      const int32_t first = std::max(begin - chunk0, 0) / kSpan;
-      const int32_t last = (std::min(end - chunk0, kChunk) + kSpan - 1) / kSpan;
+      const int32_t first = std::max(walk.begin - chunk0, 0) / kSpan;
+      const int32_t last = (std::min(walk.end - chunk0, kChunk) + kSpan - 1) / kSpan;
       walk_chunk(w, convert_chunk(w, chunk, first, last), chunk0, args.softcap);
     }
   }

@@ -224,16 +224,28 @@ void walk_chunk_q8(const Work& w, const ChunkQ8& chunk, int32_t chunk0, float so
   }
 }
 
-// As chunk_in_pool() of f16-inl.h.
-inline ChunkQ8 chunk_in_pool_q8(const AttentionArgs& args, int32_t chunk0, int32_t begin, int32_t end,
-                                int32_t limit) {
+struct PoolSpanQ8 {
+  const int8_t* k;
+  const int8_t* v;
+  const uint16_t* k_scale;
+  const uint16_t* v_scale;
+};
+
+inline PoolSpanQ8 span_in_pool_q8(const AttentionArgs& args, int32_t head, int32_t position) {
   const KvLayout& layout = *args.layout;
-  const size_t k_offset = layout.k_offset(args.layer, args.kv_head);
-  const size_t v_offset = layout.v_offset(args.layer, args.kv_head);
-  const size_t k_scale_offset = layout.k_scale_offset(args.layer, args.kv_head);
-  const size_t v_scale_offset = layout.v_scale_offset(args.layer, args.kv_head);
-  const int32_t slot_mask = layout.block_tokens - 1;
   const int32_t shift = std::countr_zero(static_cast<uint32_t>(layout.block_tokens));
+  const std::byte* k = block_in_pool(args, position, shift) + layout.k_offset(args.layer, head);
+  const std::byte* v = k + layout.part_bytes();
+  const int64_t slot = position & (layout.block_tokens - 1);
+  const auto* k_scale = reinterpret_cast<const uint16_t*>(v + layout.part_bytes()) + slot;
+  return {reinterpret_cast<const int8_t*>(k) + 2 * slot,
+          reinterpret_cast<const int8_t*>(v) + slot * layout.head_dim, k_scale,
+          k_scale + int64_t{layout.num_k_scales()} * layout.block_tokens};
+}
+
+// As chunk_in_pool() of f16-inl.h.
+inline ChunkQ8 chunk_in_pool_q8(const AttentionArgs& args, const Walk& walk, int32_t chunk0) {
+  const KvLayout& layout = *args.layout;
   ChunkQ8 chunk{};
   chunk.k_scale_stride = layout.block_tokens;
   chunk.k_stride = int64_t{2} * layout.block_tokens;
@@ -242,30 +254,24 @@ inline ChunkQ8 chunk_in_pool_q8(const AttentionArgs& args, int32_t chunk0, int32
   // first of two spans fetches the first half of the dimensions, for both.
   const bool is_line_shared = layout.block_tokens > kSpan;
   chunk.k_fetch_stride = is_line_shared ? chunk.k_stride : 64;
-  for (int32_t span = std::max(begin - chunk0, 0) / kSpan; span < kSpans && chunk0 + span * kSpan < end;
-       ++span) {
-    const int32_t position = chunk0 + span * kSpan;
-    const int64_t slot = position & slot_mask;
-    const std::byte* block = block_in_pool(args, position, shift);
-    chunk.k[span] = reinterpret_cast<const int8_t*>(block + k_offset) + 2 * slot;
-    chunk.v[span] = reinterpret_cast<const int8_t*>(block + v_offset) + slot * layout.head_dim;
-    chunk.k_scale[span] = reinterpret_cast<const uint16_t*>(block + k_scale_offset) + slot;
-    chunk.v_scale[span] = reinterpret_cast<const uint16_t*>(block + v_scale_offset) + slot;
-    if (position + kChunk >= limit) {
-      chunk.k_fetch[span] = chunk.k[span];
-      chunk.v_fetch[span] = chunk.v[span];
-      continue;
-    }
-    const int64_t next_slot = (position + kChunk) & slot_mask;
-    const std::byte* next = block_in_pool(args, position + kChunk, shift);
-    const int64_t half = is_line_shared && next_slot / kSpan % 2 == 1 ? layout.head_dim / 4 : 0;
-    chunk.k_fetch[span] =
-        reinterpret_cast<const int8_t*>(next + k_offset) + 2 * next_slot + half * chunk.k_stride;
-    chunk.v_fetch[span] = reinterpret_cast<const int8_t*>(next + v_offset) + next_slot * layout.head_dim;
+  const int32_t first = std::max(walk.begin - chunk0, 0) / kSpan;
+  for (int32_t span = first; span < kSpans && chunk0 + span * kSpan < walk.end; ++span) {
+    const PoolSpanQ8 here = span_in_pool_q8(args, args.kv_head, chunk0 + span * kSpan);
+    chunk.k[span] = here.k;
+    chunk.v[span] = here.v;
+    chunk.k_scale[span] = here.k_scale;
+    chunk.v_scale[span] = here.v_scale;
+    chunk.k_fetch[span] = here.k;
+    chunk.v_fetch[span] = here.v;
+    const SpanPlace ahead = span_ahead(walk, args.kv_head, chunk0, span);
+    if (ahead.head < 0) continue;
+    const PoolSpanQ8 next = span_in_pool_q8(args, ahead.head, ahead.position);
+    const int64_t half = is_line_shared && span % 2 == 1 ? layout.head_dim / 4 : 0;
+    chunk.k_fetch[span] = next.k + half * chunk.k_stride;
+    chunk.v_fetch[span] = next.v;
     // Scales of K, then of V; a cache line holds two rows of 16 positions.
-    const auto* next_scales = reinterpret_cast<const uint16_t*>(next + k_scale_offset) + next_slot;
     for (int32_t i = 0; i <= layout.num_k_scales(); i += is_line_shared ? 1 : 2) {
-      __builtin_prefetch(next_scales + i * layout.block_tokens, 0, 2);
+      __builtin_prefetch(next.k_scale + i * layout.block_tokens, 0, 2);
     }
   }
   return chunk;
@@ -291,9 +297,9 @@ inline void round_queries(const Work& w) {
   }
 }
 
-inline void walk_q8(const AttentionArgs& args, const Work& w, int32_t begin, int32_t end, int32_t limit) {
-  for (int32_t chunk0 = begin / kChunk * kChunk; chunk0 < end; chunk0 += kChunk) {
-    const ChunkQ8 chunk = chunk_in_pool_q8(args, chunk0, begin, end, limit);
+inline void walk_q8(const AttentionArgs& args, const Work& w, const Walk& walk) {
+  for (int32_t chunk0 = walk.begin / kChunk * kChunk; chunk0 < walk.end; chunk0 += kChunk) {
+    const ChunkQ8 chunk = chunk_in_pool_q8(args, walk, chunk0);
     if (w.num_rows <= kRowTile) {
       walk_chunk_q8<true>(w, chunk, chunk0, args.softcap);
     } else {
