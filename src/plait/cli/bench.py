@@ -56,6 +56,7 @@ def bench_step(
         kv_cache_dtype=cast("KvCacheDtype", kv_cache_dtype),  # check() looks
     )
     settings.check()
+    _check_writable("--json", json_path)
     with PullBar() as bar:
         path = resolve_model(model or DEFAULT_MODEL, bar.update)
     with damage_explained(path):
@@ -105,6 +106,8 @@ def bench_kernels(
         kernels=tuple(part.strip() for part in kernels.split(",") if part.strip()),
     )
     settings.check()
+    _check_writable("--json", json_path)
+    _check_writable("--svg", svg_path)
     with PullBar() as bar:
         path = resolve_model(model or DEFAULT_MODEL, bar.update)
     with damage_explained(path), _status() as tell:
@@ -230,6 +233,22 @@ def draw_kernels(report: KernelReport) -> str:
     machine = report.machine
     title = f"{report.model}: {machine['cpu']}, {machine['isa']}, {machine['num_compute_threads']} threads"
     return draw_roofline(title, report.ceilings["read"].together / 1e9, levels, points)
+
+
+def _check_writable(flag: str, path: str | None) -> None:
+    """Before minutes of measuring, not after. Raises ConfigError."""
+    if path is None or path == _STDOUT:
+        return
+    from plait.errors import ConfigError
+
+    is_new = not Path(path).exists()
+    try:
+        with open(path, "a", encoding="utf-8"):
+            pass
+        if is_new:
+            Path(path).unlink()
+    except OSError as error:
+        raise ConfigError(f"{flag}: {path}: {error.strerror}") from None
 
 
 def _write(flag: str, path: Path, text: str) -> None:

@@ -23,26 +23,53 @@ MAX_DIGITS = 4300
 _BAD = object()
 
 
+class BodyRoom:
+    """Bytes of bodies that are still arriving, of all connections together. Owned by the event loop."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.num_bytes = 0
+
+
 async def read_body(
-    receive: Receive, headers: list[tuple[bytes, bytes]], *, max_bytes: int, timeout_s: float
+    receive: Receive,
+    headers: list[tuple[bytes, bytes]],
+    *,
+    max_bytes: int,
+    timeout_s: float,
+    room: BodyRoom,
 ) -> bytes:
     """The whole body.
 
     Raises:
-        HttpError: 413 larger than max_bytes, 408 slower than timeout_s.
+        HttpError: 413 larger than max_bytes, 408 slower than timeout_s, 415 compressed, 503 too many bodies
+            arrive at once.
         ClientGoneError: the connection closed first.
     """
     for name, value in headers:
         if name == b"content-length" and value.isdigit() and int(value[:19]) > max_bytes:
             raise _too_large(max_bytes)
+        if name == b"content-encoding" and value.strip().lower() not in (b"", b"identity"):
+            raise HttpError(415, "Compressed request bodies are not read here; send plain JSON.")
     body = bytearray()
+    try:
+        return await _read(receive, body, max_bytes, timeout_s, room)
+    finally:
+        room.num_bytes -= len(body)
+
+
+async def _read(receive: Receive, body: bytearray, max_bytes: int, timeout_s: float, room: BodyRoom) -> bytes:
     try:
         async with asyncio.timeout(timeout_s):
             while True:
                 message = await receive()
                 if message["type"] == "http.disconnect":
                     raise ClientGoneError
-                body += message.get("body", b"")
+                part = message.get("body", b"")
+                if room.num_bytes + len(part) > room.max_bytes:
+                    raise HttpError(503, "Too many large requests arrive at once.", retry_after_s=1.0)
+                body += part
+                room.num_bytes += len(part)
                 if len(body) > max_bytes:
                     raise _too_large(max_bytes)
                 if not message.get("more_body", False):

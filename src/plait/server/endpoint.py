@@ -61,6 +61,7 @@ class Call:
             self.scope["headers"],
             max_bytes=config.max_body_bytes,
             timeout_s=config.body_timeout_s,
+            room=self.state.body_room,
         )
 
         def parse() -> S:

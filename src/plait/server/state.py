@@ -15,10 +15,13 @@ from plait.config.server import ServerConfig
 from plait.errors import ShuttingDownError
 from plait.frontend import Frontend, Generation
 from plait.metrics import Counter, Gauge, Histogram, MetricsPage
+from plait.server.body import BodyRoom
 from plait.types import Health
 
 # The event loop runs once a second when nothing else happens.
 STUCK_AFTER_S = 10.0
+# Of request bodies that have not arrived in full, of all clients together.
+MAX_ARRIVING_BYTES = 64 << 20
 
 
 class ServerMetrics:
@@ -59,6 +62,7 @@ class ServerState:
         self.refuses_work = False
         self.is_stopping_now = False
         self.num_active = 0
+        self.body_room = BodyRoom(max(MAX_ARRIVING_BYTES, 2 * config.max_body_bytes))
         self.heartbeat = time.monotonic()
         """When the event loop last ran; written by the loop once a second, read by the health thread."""
         self._generations: set[Generation] = set()

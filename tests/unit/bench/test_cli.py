@@ -58,9 +58,11 @@ def test_json_file(seen: list[StepSettings], model: str, tmp_path: Path) -> None
 
 
 def test_json_file_that_cannot_be_written(seen: list[StepSettings], model: str, tmp_path: Path) -> None:
+
     result = CliRunner().invoke(bench_app, ["step", model, "--json", str(tmp_path / "none" / "x.json")])
     assert isinstance(result.exception, ConfigError)
     assert "No such file" in str(result.exception)
+    assert not seen, "told before anything is measured"
 
 
 def test_flags_reach_the_benchmark(seen: list[StepSettings], model: str) -> None:
