@@ -2,6 +2,8 @@
 // of a chunk, the merge of partial results, the end. See lanes-inl.h for how it is included.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
