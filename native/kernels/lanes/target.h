@@ -11,11 +11,11 @@
 #define PLAIT_AVX2_BEGIN \
   _Pragma("clang attribute push(__attribute__((target(\"avx2,fma,f16c\"))), apply_to = function)")
 #define PLAIT_AVX2_END _Pragma("clang attribute pop")
-#define PLAIT_AVX512VNNI_BEGIN                                                                          \
-  _Pragma(                                                                                              \
-      "clang attribute "                                                                                \
-      "push(__attribute__((target(\"avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni\"))), " \
-      "apply_to = function)")
+// One literal: clang joins none in a _Pragma.
+// clang-format off
+#define PLAIT_AVX512VNNI_BEGIN \
+  _Pragma("clang attribute push(__attribute__((target(\"avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni\"))), apply_to = function)")
+// clang-format on
 #define PLAIT_AVX512VNNI_END _Pragma("clang attribute pop")
 #else
 #define PLAIT_AVX2_BEGIN _Pragma("GCC push_options") _Pragma("GCC target(\"avx2,fma,f16c\")")
