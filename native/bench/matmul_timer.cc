@@ -11,14 +11,7 @@ namespace plait {
 
 namespace {
 
-// As in plan/runner.cc.
-constexpr int32_t kTokensPerCut = 64;
-constexpr int32_t kRowsPerCut = 64;
-constexpr int32_t kCutsPerMember = 6;
-constexpr int32_t kMaxRowsPerCut = 2048;
-constexpr int32_t kRowUnit = 32;
-
-constexpr int32_t ceil_div(int32_t a, int32_t b) { return (a + b - 1) / b; }
+constexpr int32_t kRowUnit = 32;  // as for the model's matrices
 
 // With enough digits to tell neighbours apart.
 std::string exact_text(float value) {
@@ -44,7 +37,7 @@ MatmulTimer::MatmulTimer(Rig& rig, GgmlType type, int32_t rows, int32_t cols,
   }
   // Slices are packed by whoever is free; a copy of a copy would leave the memory on one node.
   constexpr int32_t kSlice = 32 * kRowGroup;
-  const int32_t num_slices = ceil_div(rows, kSlice);
+  const int32_t num_slices = (rows + kSlice - 1) / kSlice;
   rig_.team().run(static_cast<int32_t>(num_copies) * num_slices, [&](int32_t chunk, int32_t) {
     const auto copy = static_cast<size_t>(chunk / num_slices);
     const int32_t row0 = chunk % num_slices * kSlice;
@@ -56,19 +49,8 @@ MatmulTimer::MatmulTimer(Rig& rig, GgmlType type, int32_t rows, int32_t cols,
   }
 }
 
-MatmulTimer::Cut MatmulTimer::cut(int32_t num_tokens) const {
-  Cut c{};
-  if (num_tokens <= kTileTokens) {
-    c.tokens = kTileTokens;
-    const int32_t target = ceil_div(rows_, rig_.num_threads() * kCutsPerMember);
-    c.rows = std::min(kMaxRowsPerCut, std::max(kRowUnit, ceil_div(target, kRowUnit) * kRowUnit));
-  } else {
-    c.tokens = kTokensPerCut;
-    c.rows = kRowsPerCut;
-  }
-  c.num_row_cuts = ceil_div(rows_, c.rows);
-  c.num_token_cuts = ceil_div(num_tokens, c.tokens);
-  return c;
+ProductCut MatmulTimer::cut(int32_t num_tokens) const {
+  return cut_product(rows_, num_tokens, kRowUnit, rig_.num_threads());
 }
 
 void MatmulTimer::quantize(int32_t num_tokens) {
@@ -87,12 +69,8 @@ void MatmulTimer::quantize(int32_t num_tokens) {
   }
 }
 
-void MatmulTimer::multiply(const PackedMatrix& matrix, const Cut& cut, int32_t chunk, int32_t member,
-                           float* out) {
-  const int32_t row0 = chunk / cut.num_token_cuts * cut.rows;
-  const int32_t row1 = std::min(rows_, row0 + cut.rows);
-  const int32_t t0 = chunk % cut.num_token_cuts * cut.tokens;
-  const int32_t t1 = std::min(acts_.num_tokens, t0 + cut.tokens);
+void MatmulTimer::multiply(const PackedMatrix& matrix, const ProductArea& area, int32_t member, float* out) {
+  const auto& [row0, row1, t0, t1] = area;
   if (out != nullptr) {
     rig_.kernels().matmul(matrix, acts_, row0, row1, t0, t1, out + int64_t{t0} * rows_ + row0, rows_);
   } else {
@@ -109,9 +87,9 @@ std::string MatmulTimer::check(int32_t num_tokens) {
   const Memory room(num_out * sizeof(float));
   auto* out = reinterpret_cast<float*>(room.data());
   std::memset(out, 0xff, num_out * sizeof(float));  // what is not written shows
-  const Cut c = cut(num_tokens);
-  rig_.team().run(c.num_row_cuts * c.num_token_cuts,
-                  [&](int32_t chunk, int32_t member) { multiply(matrix, c, chunk, member, out); });
+  const ProductCut c = cut(num_tokens);
+  rig_.team().run(c.num_chunks(),
+                  [&](int32_t chunk, int32_t member) { multiply(matrix, c.area(chunk), member, out); });
 
   const KernelTable& scalar = kernel_table(Isa::kScalar);
   Acts expected_acts = acts_;
@@ -147,12 +125,12 @@ Timing MatmulTimer::run(int32_t num_tokens, int32_t repeats) {
   quantize(num_tokens);
   Timing timing{check(num_tokens), {}};
   if (!timing.difference.empty()) return timing;
-  const Cut c = cut(num_tokens);
-  const int32_t num_chunks = c.num_row_cuts * c.num_token_cuts;
+  const ProductCut c = cut(num_tokens);
+  const int32_t num_chunks = c.num_chunks();
   timing.seconds = rig_.time_units(num_copies(), repeats, [&](int64_t first, int64_t count) {
     rig_.team().run(static_cast<int32_t>(count) * num_chunks, [&](int32_t chunk, int32_t member) {
       const int64_t copy = (first + chunk / num_chunks) % num_copies();
-      multiply(matrices_[static_cast<size_t>(copy)], c, chunk % num_chunks, member, nullptr);
+      multiply(matrices_[static_cast<size_t>(copy)], c.area(chunk % num_chunks), member, nullptr);
     });
   });
   return timing;

@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "bench/rig.h"
 #include "kernels/matmul/matmul.h"
+#include "kernels/matmul/product_cut.h"
 
 namespace plait {
 
@@ -27,14 +28,11 @@ class MatmulTimer {
   Timing run(int32_t num_tokens, int32_t repeats);
 
  private:
-  struct Cut {
-    int32_t rows, tokens, num_row_cuts, num_token_cuts;
-  };
-  Cut cut(int32_t num_tokens) const;
+  ProductCut cut(int32_t num_tokens) const;
   void quantize(int32_t num_tokens);
   std::string check(int32_t num_tokens);
   // One chunk of the product of a matrix. `out` null: into the member's own tile.
-  void multiply(const PackedMatrix& matrix, const Cut& cut, int32_t chunk, int32_t member, float* out);
+  void multiply(const PackedMatrix& matrix, const ProductArea& area, int32_t member, float* out);
 
   Rig& rig_;
   Memory packed_;

@@ -12,12 +12,6 @@ namespace plait {
 
 namespace {
 
-constexpr int32_t kTokensPerCut = 64;  // activations of a cut stay in L2 while its weights stream through L1
-constexpr int32_t kRowsPerCut = 64;
-constexpr int32_t kCutsPerMember =
-    4;  // a delayed member costs little, and its share still streams in one run
-constexpr int32_t kMaxRowsPerCut = 2048;
-
 constexpr int32_t ceil_div(int32_t a, int32_t b) { return (a + b - 1) / b; }
 
 // Where everything that a step writes stands in the arena, in bytes.
@@ -185,26 +179,8 @@ void Runner::compute_ropes() {
   });
 }
 
-Runner::Cut Runner::cut(int32_t rows, int32_t tokens, int32_t row_unit) const {
-  Cut c{};
-  if (tokens <= kTileTokens) {
-    c.tokens = kTileTokens;
-    const int32_t target = ceil_div(rows, team_.num_threads() * kCutsPerMember);
-    c.rows = std::min(kMaxRowsPerCut, std::max(row_unit, ceil_div(target, row_unit) * row_unit));
-  } else {
-    c.tokens = kTokensPerCut;
-    c.rows = std::max(row_unit, kRowsPerCut / row_unit * row_unit);
-  }
-  c.num_row_cuts = ceil_div(rows, c.rows);
-  c.num_token_cuts = ceil_div(tokens, c.tokens);
-  return c;
-}
-
-Runner::Area Runner::area(const Cut& cut, int32_t chunk, int32_t rows, int32_t tokens) {
-  // Tokens vary fastest: members that run side by side share a weight panel.
-  const int32_t row0 = chunk / cut.num_token_cuts * cut.rows;
-  const int32_t t0 = chunk % cut.num_token_cuts * cut.tokens;
-  return {row0, std::min(rows, row0 + cut.rows), t0, std::min(tokens, t0 + cut.tokens)};
+ProductCut Runner::cut(int32_t rows, int32_t tokens, int32_t row_unit) const {
+  return cut_product(rows, tokens, row_unit, team_.num_threads());
 }
 
 }  // namespace plait

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/kernel_table.h"
+#include "kernels/matmul/product_cut.h"
 #include "parallel/team.h"
 #include "plan/kv_storage.h"
 #include "plan/plan.h"
@@ -64,14 +65,6 @@ class Runner {
     Memory attention;
     SampleScratch sample;
   };
-  // How a product is cut: rows [i * rows, ...) x tokens [j * tokens, ...).
-  struct Cut {
-    int32_t rows, tokens, num_row_cuts, num_token_cuts;
-    int32_t num_chunks() const { return num_row_cuts * num_token_cuts; }
-  };
-  struct Area {
-    int32_t row0, row1, t0, t1;
-  };
 
   void begin(const StepInput& step);
   void plan_attention(const StepInput& step);
@@ -92,8 +85,7 @@ class Runner {
   void logits_of(const LogitsOp& op, std::span<const int32_t> rows);
   void sample_rows(std::span<const int32_t> rows);
 
-  Cut cut(int32_t rows, int32_t tokens, int32_t row_unit) const;
-  static Area area(const Cut& cut, int32_t chunk, int32_t rows, int32_t tokens);
+  ProductCut cut(int32_t rows, int32_t tokens, int32_t row_unit) const;
   float* rows_of(BufferId id) { return row_buffers_[static_cast<size_t>(id)]; }
   Acts acts_of(BufferId id) const;
 

@@ -57,9 +57,9 @@ void Runner::logits_of(const LogitsOp& op, std::span<const int32_t> rows) {
     kernels_.rms_norm(x, weights_->vector(op.norm).data(), op.eps, hidden, x);
     kernels_.quantize(x, i, 0, hidden, acts);
   });
-  const Cut c = cut(head.rows, num_rows, 32);
+  const ProductCut c = cut(head.rows, num_rows, 32);
   team_.run(c.num_chunks(), [&](int32_t chunk, int32_t) {
-    const Area a = area(c, chunk, head.rows, num_rows);
+    const ProductArea a = c.area(chunk);
     float* out = logits_ + static_cast<int64_t>(a.t0) * head.rows + a.row0;
     kernels_.matmul(head, acts, a.row0, a.row1, a.t0, a.t1, out, head.rows);
     if (op.softcap <= 0) return;

@@ -50,9 +50,9 @@ void Runner::run_op(const MatmulOp& op) {
   const PackedMatrix& weight = weights_->matrix(op.weight);
   const Acts in = acts_of(op.in);
   float* out = rows_of(op.out);
-  const Cut c = cut(weight.rows, num_tokens_, 32);
+  const ProductCut c = cut(weight.rows, num_tokens_, 32);
   team_.run(c.num_chunks(), [&](int32_t chunk, int32_t) {
-    const Area a = area(c, chunk, weight.rows, num_tokens_);
+    const ProductArea a = c.area(chunk);
     kernels_.matmul(weight, in, a.row0, a.row1, a.t0, a.t1,
                     out + static_cast<int64_t>(a.t0) * weight.rows + a.row0, weight.rows);
   });
@@ -63,9 +63,9 @@ void Runner::run_op(const GatedOp& op) {
   const PackedMatrix& up = weights_->matrix(op.up);
   const Acts in = acts_of(op.in);
   const Acts out = acts_of(op.out);
-  const Cut c = cut(gate.rows, num_tokens_, kBlock);
+  const ProductCut c = cut(gate.rows, num_tokens_, kBlock);
   team_.run(c.num_chunks(), [&](int32_t chunk, int32_t member) {
-    const Area a = area(c, chunk, gate.rows, num_tokens_);
+    const ProductArea a = c.area(chunk);
     const int32_t rows = a.row1 - a.row0;
     // [tokens][gate rows, up rows]
     float* tile = members_[static_cast<size_t>(member)].tile.data();
@@ -105,7 +105,7 @@ void Runner::run_op(const QkvOp& op) {
   float* out_q = rows_of(op.out_q);
   const KvLayout& layout = plan_->kv;
   const int32_t head_dim = layout.head_dim;
-  const int32_t tokens_per_chunk = cut(head_dim, num_tokens_, head_dim).tokens;
+  const int32_t tokens_per_chunk = cut(head_dim, num_tokens_, head_dim).tokens_per_cut;
   const int32_t num_token_cuts = (num_tokens_ + tokens_per_chunk - 1) / tokens_per_chunk;
   const int32_t num_units = layout.num_kv_heads + op.num_heads;
   team_.run(num_units * num_token_cuts, [&](int32_t chunk, int32_t member) {

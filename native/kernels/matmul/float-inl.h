@@ -56,28 +56,13 @@ void multiply_float_rows(const std::byte* groups, int32_t num_groups, int64_t co
 template <PackedKind K>
 void matmul_float_kind(const PackedMatrix& w, const Acts& acts, int32_t row0, int32_t row1, int32_t t0,
                        int32_t t1, float* out, int64_t out_stride) {
-  const size_t step = group_bytes(K, w.cols);
-  const int32_t panel = panel_groups(step);
-  const int32_t group1 = row1 / kRowGroup;
-  for (int32_t group = row0 / kRowGroup; group < group1; group += panel) {
-    const int32_t num_groups = group1 - group < panel ? group1 - group : panel;
-    const std::byte* groups = w.data + static_cast<size_t>(group) * step;
-    int32_t t = t0;
-    while (t < t1) {
-      const float* x = acts.f32 + static_cast<int64_t>(t) * acts.cols;
-      float* to = out + (t - t0) * out_stride + group * kRowGroup - row0;
-      if (t1 - t >= 4) {
-        multiply_float_rows<K, 4, 2>(groups, num_groups, w.cols, x, to, out_stride);
-        t += 4;
-      } else if (t1 - t >= 2) {
-        multiply_float_rows<K, 2, 4>(groups, num_groups, w.cols, x, to, out_stride);
-        t += 2;
-      } else {
-        multiply_float_rows<K, 1, 8 / Wide::kGroups>(groups, num_groups, w.cols, x, to, out_stride);
-        t += 1;
-      }
-    }
-  }
+  walk_floats(w, acts, row0, row1, t0, t1, out, out_stride,
+              [&](auto num_tokens, const std::byte* groups, int32_t num_groups, const float* x, float* to) {
+                // So many groups side by side that 8 chains of additions run at once.
+                constexpr int kTokens = decltype(num_tokens)::value;
+                constexpr int kVectors = kTokens == 1 ? 8 / Wide::kGroups : 8 / kTokens;
+                multiply_float_rows<K, kTokens, kVectors>(groups, num_groups, w.cols, x, to, out_stride);
+              });
 }
 
 void matmul_float(const PackedMatrix& w, const Acts& acts, int32_t row0, int32_t row1, int32_t t0, int32_t t1,

@@ -21,6 +21,7 @@
 #include "kernels/matmul/act_tile.h"
 #include "kernels/matmul/matmul_kernels.h"
 #include "kernels/matmul/packed_layout.h"
+#include "kernels/matmul/walk.h"
 
 #define PLAIT_FN __attribute__((target(PLAIT_TARGET)))
 #define PLAIT_INLINE __attribute__((target(PLAIT_TARGET), always_inline)) inline
@@ -44,13 +45,6 @@ constexpr int32_t kLine = 64;  // bytes of a cache line
 
 // Weights and activations that stay in the first-level cache.
 constexpr size_t kFirstLevelBytes = size_t{20} << 10;
-
-// Groups whose weights stay in the second-level cache while all tiles of tokens pass over them.
-int32_t panel_groups(size_t group_bytes) {
-  constexpr size_t kPanelBytes = size_t{256} << 10;
-  const auto groups = static_cast<int32_t>(kPanelBytes / group_bytes);
-  return groups < 8 ? 8 : groups & ~1;
-}
 
 }  // namespace
 }  // namespace plait::PLAIT_ISA
@@ -194,18 +188,7 @@ const TileFn* tile_fns(PackedKind kind) {
 void matmul(const PackedMatrix& w, const Acts& acts, int32_t row0, int32_t row1, int32_t t0, int32_t t1,
             float* out, int64_t out_stride) {
   if (is_float_kind(w.kind)) return matmul_float(w, acts, row0, row1, t0, t1, out, out_stride);
-  const TileFn* fns = tile_fns(w.kind);
-  const size_t step = group_bytes(w.kind, w.cols);
-  const int32_t panel = panel_groups(step);
-  const int32_t group1 = row1 / kRowGroup;
-  for (int32_t group = row0 / kRowGroup; group < group1; group += panel) {
-    const int32_t num_groups = group1 - group < panel ? group1 - group : panel;
-    for (int32_t t = t0; t < t1; t += kTileTokens) {
-      const ActTile tile = act_tile(acts, t, t1);
-      fns[tile.wanted - 1](w.data + static_cast<size_t>(group) * step, num_groups, w.cols, tile,
-                           out + (t - t0) * out_stride + group * kRowGroup - row0, out_stride);
-    }
-  }
+  walk_tiles(tile_fns(w.kind), w, acts, row0, row1, t0, t1, out, out_stride);
 }
 
 }  // namespace plait::PLAIT_ISA

@@ -10,6 +10,7 @@
 #include "kernels/matmul/act_tile.h"
 #include "kernels/matmul/neon_float.h"
 #include "kernels/matmul/packed_layout.h"
+#include "kernels/matmul/walk.h"
 
 PLAIT_DOTPROD_BEGIN
 
@@ -84,27 +85,12 @@ constexpr size_t kNumQuantised = static_cast<size_t>(PackedKind::kF16);
 constexpr auto kTable = make_table(std::make_index_sequence<kNumQuantised>{});
 static_assert(!is_float_kind(static_cast<PackedKind>(kNumQuantised - 1)));
 
-// Weights that stay in the second-level cache while all tiles of tokens pass over them.
-constexpr size_t kPanelBytes = size_t{256} << 10;
-
 }  // namespace
 
 void matmul(const PackedMatrix& w, const Acts& acts, int32_t row0, int32_t row1, int32_t t0, int32_t t1,
             float* out, int64_t out_stride) {
   if (is_float_kind(w.kind)) return matmul_float(w, acts, row0, row1, t0, t1, out, out_stride);
-  const TileFns& fns = kTable[static_cast<size_t>(w.kind)];
-  const size_t step = group_bytes(w.kind, w.cols);
-  const auto panel = static_cast<int32_t>(kPanelBytes / step < 4 ? 4 : kPanelBytes / step);
-  const int32_t group1 = row1 / kRowGroup;
-  for (int32_t group = row0 / kRowGroup; group < group1; group += panel) {
-    const int32_t num_groups = group1 - group < panel ? group1 - group : panel;
-    for (int32_t t = t0; t < t1; t += kTileTokens) {
-      const ActTile tile = act_tile(acts, t, t1);
-      fns[static_cast<size_t>(tile.wanted - 1)](
-          w.data + static_cast<size_t>(group) * step, num_groups, w.cols, tile,
-          out + (t - t0) * out_stride + group * kRowGroup - row0, out_stride);
-    }
-  }
+  walk_tiles(kTable[static_cast<size_t>(w.kind)], w, acts, row0, row1, t0, t1, out, out_stride);
 }
 
 }  // namespace plait::neon

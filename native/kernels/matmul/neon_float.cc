@@ -5,6 +5,7 @@
 #include <arm_neon.h>
 
 #include "kernels/matmul/packed_layout.h"
+#include "kernels/matmul/walk.h"
 
 // Before a short loop over an array of sums. Such loops are unrolled anyway, but without the word GCC does it
 // so late that the arrays stay in memory and every sum is stored in every round.
@@ -104,29 +105,11 @@ void multiply_rows(const std::byte* groups, int32_t num_groups, int64_t cols, co
 template <PackedKind K>
 void multiply_all(const PackedMatrix& w, const Acts& acts, int32_t row0, int32_t row1, int32_t t0, int32_t t1,
                   float* out, int64_t out_stride) {
-  const size_t step = group_bytes(K, w.cols);
-  constexpr size_t kPanelBytes = size_t{256} << 10;  // weights that stay cached while all tokens pass
-  const auto panel = static_cast<int32_t>(kPanelBytes / step < 8 ? 8 : kPanelBytes / step);
-  const int32_t group1 = row1 / kRowGroup;
-  for (int32_t group = row0 / kRowGroup; group < group1; group += panel) {
-    const int32_t num_groups = group1 - group < panel ? group1 - group : panel;
-    const std::byte* groups = w.data + static_cast<size_t>(group) * step;
-    int32_t t = t0;
-    while (t < t1) {
-      const float* x = acts.f32 + static_cast<int64_t>(t) * acts.cols;
-      float* to = out + (t - t0) * out_stride + group * kRowGroup - row0;
-      if (t1 - t >= 4) {
-        multiply_rows<K, 4, 2>(groups, num_groups, w.cols, x, to, out_stride);
-        t += 4;
-      } else if (t1 - t >= 2) {
-        multiply_rows<K, 2, 4>(groups, num_groups, w.cols, x, to, out_stride);
-        t += 2;
-      } else {
-        multiply_rows<K, 1, 8>(groups, num_groups, w.cols, x, to, out_stride);
-        t += 1;
-      }
-    }
-  }
+  walk_floats(w, acts, row0, row1, t0, t1, out, out_stride,
+              [&](auto num_tokens, const std::byte* groups, int32_t num_groups, const float* x, float* to) {
+                constexpr int kTokens = decltype(num_tokens)::value;
+                multiply_rows<K, kTokens, 8 / kTokens>(groups, num_groups, w.cols, x, to, out_stride);
+              });
 }
 
 }  // namespace
