@@ -1,4 +1,4 @@
-// Speed of attention on one core, in CPU time of the thread: ./attention_bench [scalar|avx2]
+// Speed of attention on one core, in CPU time of the thread: ./attention_bench [isa]
 // Prefill: 16 queries of a group of heads, in multiply-adds. Decode: one query of each of many sequences, so
 // that no KV is in the caches, blocks in random order: time of one call, ns per position, and bytes of KV.
 #include <sys/mman.h>

@@ -133,24 +133,6 @@ void add_values(const Work& w, const Chunk<B>& chunk, int32_t row, int32_t lo, i
   for (; tile < num_tiles; ++tile) add_columns<kRows, 1>(w, chunk, row, tile, lo, hi);
 }
 
-template <typename B>
-void score_tile(const Work& w, const Chunk<B>& chunk, int32_t row, int32_t num_rows, int32_t lo, int32_t hi) {
-  switch (num_rows) {
-    case 1:
-      return score_rows<1>(w, chunk, row, lo, hi);
-    case 2:
-      return score_rows<2>(w, chunk, row, lo, hi);
-    case 3:
-      return score_rows<3>(w, chunk, row, lo, hi);
-    case 4:
-      return score_rows<4>(w, chunk, row, lo, hi);
-    case 5:
-      return score_rows<5>(w, chunk, row, lo, hi);
-    default:
-      return score_rows<6>(w, chunk, row, lo, hi);
-  }
-}
-
 struct KeepWeights {
   F8 operator()(int, int32_t, F8 weights) const { return weights; }
 };
@@ -165,31 +147,12 @@ void weigh_rows(const Work& w, const Chunk<B>& chunk, int32_t row, const Seen& s
 }
 
 template <typename B>
-void weigh_tile(const Work& w, const Chunk<B>& chunk, int32_t row, int32_t num_rows, const Seen& seen,
-                float softcap) {
-  switch (num_rows) {
-    case 1:
-      return weigh_rows<1>(w, chunk, row, seen, softcap);
-    case 2:
-      return weigh_rows<2>(w, chunk, row, seen, softcap);
-    case 3:
-      return weigh_rows<3>(w, chunk, row, seen, softcap);
-    case 4:
-      return weigh_rows<4>(w, chunk, row, seen, softcap);
-    case 5:
-      return weigh_rows<5>(w, chunk, row, seen, softcap);
-    default:
-      return weigh_rows<6>(w, chunk, row, seen, softcap);
-  }
-}
-
-template <typename B>
 void walk_chunk(const Work& w, const Chunk<B>& chunk, int32_t chunk0, float softcap) {
   for (int32_t row = 0; row < w.num_rows; row += kRowTile) {
     const int32_t num_rows = std::min(kRowTile, w.num_rows - row);
     const int32_t lo = w.first_seen(row, chunk0);
     const int32_t hi = w.end_seen(row + num_rows - 1, chunk0);
-    score_tile(w, chunk, row, num_rows, lo, hi);
+    with_rows(num_rows, [&](auto n) { score_rows<decltype(n)::value>(w, chunk, row, lo, hi); });
   }
   for (int32_t row = 0; row < w.num_rows;) {
     const Seen seen{w.first_seen(row, chunk0), w.end_seen(row, chunk0)};
@@ -198,7 +161,9 @@ void walk_chunk(const Work& w, const Chunk<B>& chunk, int32_t chunk0, float soft
            w.end_seen(end, chunk0) == seen.hi) {
       ++end;
     }
-    if (seen.lo < seen.hi) weigh_tile(w, chunk, row, end - row, seen, softcap);
+    if (seen.lo < seen.hi) {
+      with_rows(end - row, [&](auto n) { weigh_rows<decltype(n)::value>(w, chunk, row, seen, softcap); });
+    }
     row = end;
   }
 }

@@ -200,26 +200,8 @@ void walk_chunk_q8(const Work& w, const ChunkQ8& chunk, int32_t chunk0, float so
   while (end > row && w.first_seen(end - 1, chunk0) == kChunk) --end;
   while (row < end) {
     const int32_t num_rows = std::min(kRowTile, end - row);
-    switch (num_rows) {
-      case 1:
-        walk_tile_q8<1, kIsAhead>(w, chunk, chunk0, row, softcap);
-        break;
-      case 2:
-        walk_tile_q8<2, kIsAhead>(w, chunk, chunk0, row, softcap);
-        break;
-      case 3:
-        walk_tile_q8<3, kIsAhead>(w, chunk, chunk0, row, softcap);
-        break;
-      case 4:
-        walk_tile_q8<4, kIsAhead>(w, chunk, chunk0, row, softcap);
-        break;
-      case 5:
-        walk_tile_q8<5, kIsAhead>(w, chunk, chunk0, row, softcap);
-        break;
-      default:
-        walk_tile_q8<6, kIsAhead>(w, chunk, chunk0, row, softcap);
-        break;
-    }
+    with_rows(num_rows,
+              [&](auto n) { walk_tile_q8<decltype(n)::value, kIsAhead>(w, chunk, chunk0, row, softcap); });
     row += num_rows;
   }
 }

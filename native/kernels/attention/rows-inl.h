@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "kernels/attention/work.h"
 #include "kernels/lanes/exp-inl.h"
@@ -13,6 +14,26 @@
 namespace plait::PLAIT_LANES {
 
 inline constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
+
+// fn(n), n an integral_constant, for num_rows = n in [1, kRowTile]: code for each number of rows.
+template <typename Fn>
+inline void with_rows(int32_t num_rows, Fn fn) {
+  static_assert(kRowTile == 6);
+  switch (num_rows) {
+    case 1:
+      return fn(std::integral_constant<int, 1>{});
+    case 2:
+      return fn(std::integral_constant<int, 2>{});
+    case 3:
+      return fn(std::integral_constant<int, 3>{});
+    case 4:
+      return fn(std::integral_constant<int, 4>{});
+    case 5:
+      return fn(std::integral_constant<int, 5>{});
+    default:
+      return fn(std::integral_constant<int, 6>{});
+  }
+}
 
 // The positions [lo, hi) of a chunk that a row sees, counted from the chunk's first.
 struct Seen {
