@@ -29,7 +29,7 @@ from plait.models.hyperparameters import Hyperparameters
 from plait.plan import Graph
 from plait.weights.gguf import GgufFile
 from plait.weights.hyperparameters import open_model
-from plait.weights.loader import load_vectors
+from plait.weights.loader import FLOAT_TYPES, load_vectors
 
 SCHEMA_VERSION = 1
 MAX_THREADS = 1024
@@ -44,7 +44,6 @@ _MIN_COLD_BYTES = 64 << 20
 _MAX_MEMORY_SHARE = 4
 
 _MAC_UNITS = ("f32", "int8", "int6")
-_FLOAT_TYPES = ("F32", "F16", "BF16")
 # Of these the codes fill a byte; the others are so small that their products can be added in int16 first.
 _WIDE_TYPES = ("Q8_0", "IQ4_NL", "IQ4_XS")
 # The ceilings are short: more runs find a quiet moment.
@@ -389,7 +388,7 @@ def measure_ceilings(timers: Timers, cold_bytes: int, repeats: int) -> dict[str,
 
 def compute_ceiling(type_name: str) -> str:
     """The ceiling of the multiply-adds of a weight type."""
-    if type_name in _FLOAT_TYPES:
+    if type_name in FLOAT_TYPES:
         return "f32"
     return "int8" if type_name in _WIDE_TYPES else "int6"
 

@@ -43,8 +43,7 @@ def bench_step(
 ) -> None:
     """Prefill and decode speed of one engine, and the share of time outside the forward pass."""
     from plait.bench.step import StepSettings, run_step_bench
-    from plait.cli.progress import PullBar
-    from plait.weights.catalog import DEFAULT_MODEL, damage_explained, resolve_model
+    from plait.weights.catalog import damage_explained
 
     settings = StepSettings(
         batches=_parse_sizes("--batches", batches),
@@ -57,15 +56,11 @@ def bench_step(
     )
     settings.check()
     _check_writable("--json", json_path)
-    with PullBar() as bar:
-        path = resolve_model(model or DEFAULT_MODEL, bar.update)
+    path = _resolve(model)
     with damage_explained(path):
         report = run_step_bench(path, settings)
     _print_table(report)
-    if json_path == _STDOUT:
-        print(json.dumps(report.to_json()))
-    elif json_path is not None:
-        _write("--json", Path(json_path), json.dumps(report.to_json(), indent=1) + "\n")
+    _give_json(report, json_path)
 
 
 @bench_app.command("kernels")
@@ -93,8 +88,7 @@ def bench_kernels(
 ) -> None:
     """Each kernel at the model's shapes, as a share of what the machine can do at best."""
     from plait.bench.kernels import KernelSettings, run_kernel_bench
-    from plait.cli.progress import PullBar
-    from plait.weights.catalog import DEFAULT_MODEL, damage_explained, resolve_model
+    from plait.weights.catalog import damage_explained
 
     settings = KernelSettings(
         tokens=_parse_sizes("--tokens", tokens),
@@ -108,17 +102,13 @@ def bench_kernels(
     settings.check()
     _check_writable("--json", json_path)
     _check_writable("--svg", svg_path)
-    with PullBar() as bar:
-        path = resolve_model(model or DEFAULT_MODEL, bar.update)
+    path = _resolve(model)
     with damage_explained(path), _status() as tell:
         report = run_kernel_bench(path, settings, tell)
     _print_kernels(report)
     if svg_path is not None:
         _write("--svg", Path(svg_path), draw_kernels(report))
-    if json_path == _STDOUT:
-        print(json.dumps(report.to_json()))
-    elif json_path is not None:
-        _write("--json", Path(json_path), json.dumps(report.to_json(), indent=1) + "\n")
+    _give_json(report, json_path)
     if report.has_wrong_kernels:
         raise typer.Exit(1)
 
@@ -233,6 +223,21 @@ def draw_kernels(report: KernelReport) -> str:
     machine = report.machine
     title = f"{report.model}: {machine['cpu']}, {machine['isa']}, {machine['num_compute_threads']} threads"
     return draw_roofline(title, report.ceilings["read"].together / 1e9, levels, points)
+
+
+def _resolve(model: str | None) -> Path:
+    from plait.cli.progress import PullBar
+    from plait.weights.catalog import DEFAULT_MODEL, resolve_model
+
+    with PullBar() as bar:
+        return resolve_model(model or DEFAULT_MODEL, bar.update)
+
+
+def _give_json(report: StepReport | KernelReport, path: str | None) -> None:
+    if path == _STDOUT:
+        print(json.dumps(report.to_json()))
+    elif path is not None:
+        _write("--json", Path(path), json.dumps(report.to_json(), indent=1) + "\n")
 
 
 def _check_writable(flag: str, path: str | None) -> None:

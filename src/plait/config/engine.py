@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from plait.config.values import MAX_BYTES, Bytes, Choices, Section
 
 BLOCK_TOKENS = (16, 32, 64, 128, 256, 512)
-"""What the attention kernels work with."""
+"""What the attention kernels can walk: positions are lanes, and a partition of 512 holds whole blocks."""
 KvCacheDtype = Literal["f16", "q8"]
 
 
@@ -32,7 +32,7 @@ class EngineConfig(Section):
     kv_cache_dtype: KvCacheDtype = Field(
         default="f16",
         description="How the KV cache stores keys and values: f16, or q8 (8 bits and a scale), which takes about "
-        "half the memory and time of long contexts, for slightly different answers.",
+        "half the memory and reads less at long contexts, for slightly different answers.",
     )
     block_tokens: Annotated[int, Choices(BLOCK_TOKENS)] = Field(
         default=16, ge=1, le=1024, description="Tokens in one block of the KV cache."

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from plait import _native
 from plait.config import EngineConfig, Machine, format_bytes, read_machine
+from plait.config.engine import BLOCK_TOKENS
 from plait.engine.core import EngineCore, scheduler_limits
 from plait.engine.in_process import InProcessClient
 from plait.engine.loading import LoadedModel, load_model
@@ -22,9 +23,6 @@ from plait.weights.gguf import GgufFile
 from plait.weights.packed import CacheSettings
 
 _log = logging.getLogger(__name__)
-
-# What the attention kernels can walk: positions are lanes, and a partition of 512 holds whole blocks.
-BLOCK_TOKENS = (16, 32, 64, 128, 256, 512)
 
 
 def start_native_engine(

@@ -17,6 +17,8 @@ import stat
 from pathlib import Path
 from types import TracebackType
 
+from plait.weights.places import place
+
 MAX_NOTES = 256
 """Small files that are kept: one for each model file that was used, about 300 bytes."""
 
@@ -35,12 +37,8 @@ def default_folder() -> Path:
     Raises:
         CacheError: nobody says where this user's files are.
     """
-    chosen = os.environ.get("PLAIT_CACHE_DIR")
     try:
-        if chosen:
-            return Path(chosen).expanduser().absolute()
-        cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
-        return (cache if cache.is_absolute() else Path.home() / ".cache") / "plait" / "packed"
+        return place("PLAIT_CACHE_DIR", "packed")
     except RuntimeError as error:
         raise CacheError(str(error)) from None
 

@@ -14,6 +14,7 @@ from stat import S_ISDIR
 
 from plait.errors import ModelFileError
 from plait.weights.hub import is_hub_name, pull_from_hub
+from plait.weights.places import place
 from plait.weights.pull import (
     CatalogModel,
     ProgressCallback,
@@ -80,18 +81,12 @@ def model_dir() -> Path:
     Raises:
         ModelFileError: this user has no home folder and no variable names another place.
     """
-    chosen = os.environ.get("PLAIT_MODEL_DIR")
     try:
-        if chosen:
-            return Path(chosen).expanduser().absolute()
-        cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
-        if not cache.is_absolute():
-            cache = Path.home() / ".cache"
+        return place("PLAIT_MODEL_DIR", "models")
     except (RuntimeError, OSError) as error:
         raise ModelFileError(
             f"no folder for models: {error}; PLAIT_MODEL_DIR can name a folder that can be written"
         ) from None
-    return cache / "plait" / "models"
 
 
 def pull(name: str, on_progress: ProgressCallback | None = None) -> Path:

@@ -2,7 +2,8 @@
 
 A packed file is found by the SHA-256 of its source's content. Computing that takes as long as reading the file, so
 it is computed once and noted together with the file's *stamp*: inode, size, time of the last write and time of the
-last change of the inode. The last one cannot be set by a program: a write to the file raises it, and another file in
+last change of the inode. The last one cannot be set by a program: a write to the file raises it (but not one through a
+mapping whose page was already written to since the last flush: models are replaced, not edited), and another file in
 its place has one of its own. Where a file system does not keep its promises (some network and user-space ones), 16
 blocks of the file, its beginning and end among them, must be those of the note as well. Not in the stamp: the path
 and the device; copies of a model share its packed file, and device numbers change with reboots and containers.

@@ -14,7 +14,7 @@ from plait.weights.packed import CacheSettings, PackedTensors, open_packed
 
 _log = logging.getLogger(__name__)
 
-_FLOAT_TYPES = ("F32", "F16", "BF16")
+FLOAT_TYPES = ("F32", "F16", "BF16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def load_weights(
         native=native,
         matrices=matrix_ids,
         vectors=vector_ids,
-        is_float={name: file.tensors[name].type in _FLOAT_TYPES for name in tensors.matrices},
+        is_float={name: file.tensors[name].type in FLOAT_TYPES for name in tensors.matrices},
         was_packed=not was_there,
         is_shared=packed is not None and packed.is_shared,
         num_huge_bytes=0 if packed is None else packed.num_huge_bytes,
