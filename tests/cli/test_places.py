@@ -6,21 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from plait.cli import main
 from plait.weights import catalog
 from plait.weights.catalog import CATALOG
+from tests.fakes.run_cli import run
 
 SMALL = CATALOG["smollm2-135m-instruct"]
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    """(exit code, stdout, stderr)"""
-    with pytest.raises(SystemExit) as caught:
-        main(arguments)
-    out, err = capsys.readouterr()
-    code = caught.value.code
-    assert code is None or isinstance(code, int)
-    return code or 0, out, err
 
 
 @pytest.fixture(params=["file", "below", "home"])

@@ -7,16 +7,7 @@ import pytest
 from plait.cli import main
 from plait.cli.app import build_app
 from plait.config.load import all_fields, field_info
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    """(exit code, stdout, stderr)"""
-    with pytest.raises(SystemExit) as caught:
-        main(arguments)
-    out, err = capsys.readouterr()
-    code = caught.value.code
-    assert code is None or isinstance(code, int)
-    return code or 0, out, err
+from tests.fakes.run_cli import run
 
 
 def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
