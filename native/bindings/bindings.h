@@ -22,5 +22,6 @@ void register_kernels(nb::module_& m);  // ISA, kernels for tests
 void register_bench(nb::module_& m);    // timers of kernels, ceilings of the machine
 void register_weights(nb::module_& m);  // weights and their packed file
 void register_runtime(nb::module_& m);  // plan, compute thread
+void register_kv_swap(nb::module_& m);  // saved KV blocks
 
 }  // namespace plait

@@ -145,6 +145,21 @@ class BlockTable:
 
     def to_list(self) -> list[int]: ...
 
+class BlockSnapshot:
+    """
+    Blocks with complete content and their versions. Immutable; holds no references.
+    """
+
+    @property
+    def blocks(self) -> list[int]: ...
+
+    @property
+    def versions(self) -> list[int]: ...
+
+    @property
+    def num_tokens(self) -> int:
+        """Positions of the sequence that they hold, from 0."""
+
 class KvManager:
     """
     Which block holds which position of which sequence, and the prefix cache. One thread calls everything. Wrong use raises NativeError ("invalid_argument", ...).
@@ -181,6 +196,11 @@ class KvManager:
     def snapshot(self, seq_id: int) -> BlockTable:
         """The sequence's blocks, immutable and without copying."""
 
+    def capture(self, seq_id: int) -> BlockSnapshot:
+        """
+        The sequence's blocks whose content is complete, with versions: full ones, and the last one unless positions after the committed ones are granted.
+        """
+
     def take_copies(self) -> list[tuple[int, int]]:
         """
         Block copies (src, dst) due since the last call, to be done in this order before the next step writes.
@@ -188,8 +208,16 @@ class KvManager:
 
     def reset_cache(self) -> None:
         """
-        Forget all cached content. Open sequences keep running and no longer publish.
+        Forget all cached content, pinned too. Open sequences keep running and no longer publish.
         """
+
+    def pin_prefix(self, token_ids: Sequence[int], salt: bytes = ...) -> tuple[int, int]:
+        """
+        Keep the published full blocks at the start of token_ids from eviction: (handle, number of tokens kept). Raises NativeError ("invalid_argument", ...) when none is published or more than max_pinned_blocks would be kept. Releases the GIL for more than 4096 tokens.
+        """
+
+    def unpin(self, handle: int) -> None:
+        """Let a pinned prefix go."""
 
     def has_sequence(self, seq_id: int) -> bool: ...
 
@@ -218,6 +246,15 @@ class KvManager:
     @property
     def num_free_blocks(self) -> int:
         """Free and evictable blocks."""
+
+    @property
+    def num_pinned_blocks(self) -> int: ...
+
+    @property
+    def max_pinned_blocks(self) -> int:
+        """
+        How many blocks pins may keep; the others are always left to sequences.
+        """
 
     @property
     def num_cached_blocks(self) -> int:
@@ -531,6 +568,82 @@ def evaluate_logits(plan: Plan, weights: Weights, isa: str, token_ids: Sequence[
     """
     Logits after every token as the bytes of float32 [num_tokens][vocab]. Releases the GIL.
     """
+
+class KvTransfer:
+    """What became of one save or fetch."""
+
+    @property
+    def ticket(self) -> int: ...
+
+    @property
+    def is_save(self) -> bool: ...
+
+    @property
+    def ok(self) -> bool: ...
+
+    @property
+    def is_file(self) -> bool:
+        """The ticket lies in the file, not in memory."""
+
+    @property
+    def error(self) -> str:
+        """Why not ok: "cancelled" after drop, or what to log."""
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks copied."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes copied."""
+
+    @property
+    def begin_ns(self) -> int:
+        """When the work began, on the clock of time.monotonic_ns."""
+
+    @property
+    def end_ns(self) -> int: ...
+
+class KvSwap:
+    """
+    Saves KV blocks to memory or a file and brings them back, on threads of its own. One thread calls everything but counters(). Nothing waits. The caller keeps its references to blocks of a save, and holds the blocks of a fetch alone, until the completion is popped. Wrong use raises NativeError ("invalid_argument", ...).
+    """
+
+    def __init__(self, storage: KvStorage, kv: KvManager, done_bell: Doorbell, ram_bytes: int = 0, dir: str = '', file_bytes: int = 0) -> None:
+        """
+        Up to ram_bytes are kept in memory, then up to file_bytes (0: no bound) in a file without a name in `dir` ("": no file). Raises NativeError ("system", ...) when no file can be made there.
+        """
+
+    def try_save(self, ticket: int, snapshot: BlockSnapshot) -> bool:
+        """
+        Begin to save what KvManager.capture gave. False, with nothing changed, when there is no room or too much is under way: compute it again instead.
+        """
+
+    def try_fetch(self, ticket: int, blocks: Sequence[int]) -> bool:
+        """
+        Begin to bring saved block i back into blocks[i]; -1 skips it. Only after every step has come back that was submitted before the blocks were granted. False when too much is under way: ask again.
+        """
+
+    def drop(self, ticket: int) -> None:
+        """
+        Forget a ticket. What is under way is cancelled and still completes, not ok; until then the number stays taken.
+        """
+
+    def pop_transfers(self) -> list[KvTransfer]:
+        """What has completed since the last call, in the order of completion."""
+
+    def is_saved(self, ticket: int) -> bool:
+        """The ticket is kept and no transfer of it is under way."""
+
+    def has_room(self, num_blocks: int) -> bool:
+        """try_save would take so many blocks now."""
+
+    def counters(self) -> dict[str, int]:
+        """Totals since construction and what is kept now, by name. Any thread."""
+
+    @property
+    def num_transfers(self) -> int:
+        """Saves and fetches whose completion is not popped."""
 
 class Timing:
     @property
