@@ -50,4 +50,5 @@ NB_MODULE(_native, m) {
   plait::register_kernels(m);
   plait::register_weights(m);
   plait::register_runtime(m);
+  plait::register_kv_swap(m);
   plait::register_executors(m);
