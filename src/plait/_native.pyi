@@ -90,6 +90,11 @@ class ObjectRing:
     def try_pop(self, default: object | None = None) -> object:
         """Take the oldest object, or return `default` when the ring is empty."""
 
+    def wait_pop(self, default: object | None = None, timeout_s: float | None = None, spin_s: float = 0.0) -> object:
+        """
+        Take the oldest object; sleep on the doorbell while there is none, and return `default` after `timeout_s` (None: no limit). Releases the GIL while it waits. Raises NativeError for a ring without a doorbell.
+        """
+
     def pop_all(self, max: int | None = None) -> list[object]:
         """
         Take what is there, oldest first: at most `max` objects, and at most one ring full.
@@ -121,6 +126,11 @@ class SpscObjectRing:
 
     def try_pop(self, default: object | None = None) -> object:
         """Take the oldest object, or return `default` when the ring is empty."""
+
+    def wait_pop(self, default: object | None = None, timeout_s: float | None = None, spin_s: float = 0.0) -> object:
+        """
+        Take the oldest object; sleep on the doorbell while there is none, and return `default` after `timeout_s` (None: no limit). Releases the GIL while it waits. Raises NativeError for a ring without a doorbell.
+        """
 
     def pop_all(self, max: int | None = None) -> list[object]:
         """
