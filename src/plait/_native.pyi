@@ -542,6 +542,33 @@ def evaluate_logits(plan: Plan, weights: Weights, isa: str, token_ids: Sequence[
     Logits after every token as the bytes of float32 [num_tokens][vocab]. Releases the GIL.
     """
 
+def time_messages(kind: str, num_producers: int, message_bytes: int, num_messages: int, capacity: int, repeats: int, cpus: Sequence[int]) -> Timing:
+    """
+    Check, then time messages between native threads; kind: "spsc", "spsc-batch", "mpsc", "channel" or "mutex"; 8 or 64 bytes. Seconds of one message, by run. Releases the GIL.
+    """
+
+def time_round_trips(kind: str, num_rounds: int, cpus: Sequence[int]) -> Timing:
+    """
+    Seconds of each round trip between two native threads, over two queues. Releases the GIL.
+    """
+
+def time_line_transfers(num_rounds: int, repeats: int, cpus: Sequence[int]) -> list[float]:
+    """
+    Seconds that a cache line takes from one CPU to the other, by run. Releases the GIL.
+    """
+
+class Metronome:
+    """Rings a doorbell now and then from a native thread."""
+
+    def __init__(self, bell: Doorbell, period_s: float) -> None: ...
+
+    @property
+    def rung_at_ns(self) -> int:
+        """time.monotonic_ns() just before the last ring."""
+
+    def stop(self) -> None:
+        """Wait for the thread to end, a period at most. Releases the GIL."""
+
 class Timing:
     @property
     def difference(self) -> str:
