@@ -13,7 +13,7 @@ from plait.cli.bench_queues import bench_queues
 if TYPE_CHECKING:
     from plait.bench.kernels import KernelReport
     from plait.bench.step import StepReport
-    from plait.config.engine import KvCacheDtype
+    from plait.config.engine import ComputeParallelism, KvCacheDtype
 
 bench_app = typer.Typer(help="Measure speed.", rich_markup_mode=None, no_args_is_help=True)
 bench_app.command("queues")(bench_queues)
@@ -36,6 +36,9 @@ def bench_step(
         int | None, typer.Option("--threads", "--num-compute-threads", help="Default: the core budget.")
     ] = None,
     kv_cache_dtype: Annotated[str, typer.Option(help="How the KV cache is stored: f16 or q8.")] = "f16",
+    compute_parallelism: Annotated[
+        str, typer.Option(help="How a step uses the threads: tensor or pipeline.")
+    ] = "tensor",
     json_path: Annotated[
         str | None, typer.Option("--json", help="Write the result there; - prints it as the last line.")
     ] = None,
@@ -52,6 +55,7 @@ def bench_step(
         repeats=repeats,
         num_compute_threads=num_compute_threads,
         kv_cache_dtype=cast("KvCacheDtype", kv_cache_dtype),  # check() looks
+        compute_parallelism=cast("ComputeParallelism", compute_parallelism),
     )
     settings.check()
     check_writable("--json", json_path)
