@@ -50,5 +50,6 @@ NB_MODULE(_native, m) {
   plait::register_kernels(m);
   plait::register_weights(m);
   plait::register_runtime(m);
+  plait::register_scheduler(m);
   plait::register_bench(m);
 }
