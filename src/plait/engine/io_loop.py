@@ -11,6 +11,7 @@ from collections import deque
 
 from plait.engine.mail import Abort, LiveRequest, MainEnded, Stop
 from plait.engine.parts import Bell, Ring
+from plait.engine.scheduling import token_output
 from plait.types import FinishReason, TokenOutput
 
 _log = logging.getLogger(__name__)
@@ -75,13 +76,14 @@ class IoLoop:
         for item in self._outputs.pop_all():
             if isinstance(item, MainEnded):
                 return item
-            for output in item:
-                self._deliver(output)
+            for fields in item.take():
+                live = self._live.get(fields[0])
+                if live is not None:
+                    self._deliver(live, token_output(fields))
         return None
 
-    def _deliver(self, output: TokenOutput) -> None:
-        live = self._live.get(output.request_id)
-        if live is None or not live.take(output):
+    def _deliver(self, live: LiveRequest, output: TokenOutput) -> None:
+        if not live.take(output):
             return
         if not live.num_open:
             # Before the callback: a client that saw the end must not count the request as live.

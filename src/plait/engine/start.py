@@ -10,11 +10,12 @@ from pathlib import Path
 from plait import _native
 from plait.config import EngineConfig, Machine, format_bytes, read_machine
 from plait.config.engine import BLOCK_TOKENS
-from plait.engine.core import EngineCore, scheduler_limits
+from plait.engine.core import EngineCore
 from plait.engine.in_process import InProcessClient
 from plait.engine.loading import LoadedModel, load_model
 from plait.engine.memory import MemoryPlan, ModelSizes, check_file_fits, new_ledger, plan_memory
 from plait.engine.parts import EngineParts
+from plait.engine.scheduling import scheduler_limits
 from plait.errors import ConfigError, ModelFileError
 from plait.tokenizer import Tokenizer
 from plait.types import EngineInfo
@@ -164,6 +165,4 @@ def _native_parts(
         new_bell=_native.Doorbell,
         new_mpsc_ring=_native.ObjectRing,
         new_spsc_ring=_native.SpscObjectRing,
-        new_step=_native.StepInput,
-        new_slot_start=_native.SlotStart,
     )

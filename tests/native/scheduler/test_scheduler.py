@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
-from plait.scheduler import SchedulerLimits
+from plait._native import SchedulerLimits
 from plait.types import FinishReason, GenerateRequest, SamplingParams
-from tests.fakes.driver import VOCAB, Driver
+from tests.fakes.driver import VOCAB, Driver, replace_limits
 from tests.fakes.reference import expected_choices, expected_prompt_logprobs
 
 LIMITS = SchedulerLimits(
@@ -18,7 +18,7 @@ EOS = (3,)
 
 
 def limits(**changes: object) -> SchedulerLimits:
-    return dataclasses.replace(LIMITS, **changes)  # type: ignore[arg-type]
+    return replace_limits(LIMITS, **changes)
 
 
 def request(num_prompt: int, max_tokens: int = 8, *, first: int = 5, **fields: object) -> GenerateRequest:
@@ -34,7 +34,7 @@ def check_result(driver: Driver, request_id: int, asked: GenerateRequest, seed: 
     max_tokens = asked.sampling.max_tokens
     assert max_tokens is not None
     choices = expected_choices(
-        asked, seed=seed, max_tokens=max_tokens, eos=driver.limits.eos_token_ids, vocab_size=VOCAB
+        asked, seed=seed, max_tokens=max_tokens, eos=tuple(driver.limits.eos_token_ids), vocab_size=VOCAB
     )
     for index, choice in enumerate(choices):
         key = (request_id, index)
@@ -61,7 +61,7 @@ def test_a_step_is_planned_before_the_result_of_the_one_before() -> None:
     assert first is not None
     assert second is not None
     assert third is not None
-    assert second.token_ids == third.token_ids == [-1]
+    assert second.step.token_ids == third.step.token_ids == [-1]
     assert driver.plan() is None, "max_tokens is known ahead: no step past it"
     while driver.take_result():
         pass
@@ -101,7 +101,7 @@ def test_an_abort_frees_slots_and_blocks_while_steps_use_them(n: int) -> None:
     driver.add(2, newcomer)
     plan = driver.plan()
     assert plan is not None
-    assert [seq.request.request_id for seq in plan.rows] == [2]
+    assert plan.rows == [2]
     driver.run()
     check_result(driver, 2, newcomer)
     driver.check_clean()
@@ -131,9 +131,9 @@ def test_decodes_come_first_and_prompts_share_what_is_left() -> None:
     driver.add(3, request(80, 4, first=6))
     plan = driver.plan()
     assert plan is not None
-    assert [seq.request.request_id for seq in plan.rows] == [1, 2, 3]
-    assert plan.token_ids[0] >= 0
-    assert [b - a for a, b in zip(plan.query_starts, plan.query_starts[1:], strict=False)] == [1, 64, 63]
+    assert plan.rows == [1, 2, 3]
+    assert plan.step.token_ids[0] >= 0
+    assert plan.slices == [1, 64, 63]
 
 
 def test_a_short_prompt_is_not_held_up_by_a_long_one() -> None:
@@ -283,8 +283,8 @@ def test_a_large_prompt_is_not_passed_over_by_small_ones() -> None:
     driver.run()
     first_step = {}
     for plan in driver.plans:
-        for seq in plan.starts:
-            first_step.setdefault(seq.request.request_id, plan.step_id)
+        for request_id, _ in plan.names.starts:
+            first_step.setdefault(request_id, plan.step_id)
     assert first_step[2] == min(first_step[i] for i in range(2, 9)) > 1
     driver.check_clean()
 
@@ -343,7 +343,7 @@ def test_deadlines_end_waiting_and_running_requests() -> None:
     assert driver.reasons(2) == [FinishReason.ABORT]
     assert not driver.tokens[2, 0]
     assert driver.reasons(3) == [FinishReason.LENGTH]
-    assert driver.scheduler.next_wakeup() is None
+    assert driver.next_wakeup is None
     driver.check_clean()
 
 
@@ -352,14 +352,14 @@ def test_a_stale_deadline_wakes_nobody() -> None:
     driver.add(1, request(4, 2, deadline_s=1000.0))
     driver.run()
     assert driver.reasons(1) == [FinishReason.LENGTH]
-    assert driver.scheduler.next_wakeup() is None
+    assert driver.next_wakeup is None
 
 
 def test_the_batch_timeout_waits_for_a_fuller_batch_only_when_idle() -> None:
     driver = Driver(limits(batch_timeout_s=0.5, max_batch_size=3))
     driver.add(1, request(4, 8))
     assert driver.plan() is None
-    assert driver.scheduler.next_wakeup() == pytest.approx(driver.now + 0.5)
+    assert driver.next_wakeup == pytest.approx(driver.now + 0.5)
     driver.now += 0.4
     driver.add(2, request(4, 8, first=6))
     assert driver.plan() is None
@@ -405,12 +405,13 @@ def test_a_failed_prefill_step_ends_choices_that_were_not_forked() -> None:
 
 def test_an_exception_of_the_kv_manager_ends_one_request() -> None:
     driver = Driver(LIMITS)
-    driver.kv.fail_open_of = {13}
+    driver.kv.open_sequence(1, [5])  # the id that the second request's sequence will ask for
     driver.add(1, request(6, 10))
     driver.add(2, request(13, 10))
     driver.add(3, request(7, 10, first=6))
     driver.run()
     assert driver.reasons(2) == [FinishReason.ERROR]
+    assert "already open" in (driver.finished[2, 0].error or "")
     check_result(driver, 1, request(6, 10))
     check_result(driver, 3, request(7, 10, first=6))
     driver.check_clean()
@@ -423,7 +424,7 @@ def test_choices_forked_off_a_failed_prompt_step_end_with_it() -> None:
     driver.plan()
     plan = driver.plan()
     assert plan is not None
-    assert len(plan.forked) == 2, "the fork is planned before the failure shows"
+    assert len(plan.names.forked) == 2, "the fork is planned before the failure shows"
     driver.run()
     assert driver.reasons(1) == [FinishReason.ERROR] * 3
     driver.check_clean()

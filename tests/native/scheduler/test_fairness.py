@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.fakes.driver import Driver
-from tests.unit.scheduler.test_scheduler import check_result, limits, request
+from tests.native.scheduler.test_scheduler import check_result, limits, request
 
 
 @pytest.mark.parametrize("is_short_of", ["slots", "blocks"])
@@ -26,7 +26,7 @@ def test_a_tenant_that_holds_everything_makes_room_for_another(is_short_of: str)
         driver.add(number, asked)
     for _ in range(10):
         driver.turn()
-    running = [seq.request.tenant.name for seq in driver.scheduler._running.sequences]
+    running = [(heavy | light)[number].tenant for number in driver.plans[-1].rows]
     assert running.count("light") >= min(2, len(running) // 2)
     assert running.count("heavy") >= running.count("light")
     assert driver.scheduler.stats.preemptions_total >= 1
