@@ -317,3 +317,6 @@ void register_runtime(nb::module_& m) {
   register_step_input(m);
   register_step_result(m);
   register_storage(m);
+}
+
+}  // namespace plait
