@@ -84,6 +84,13 @@ class ObjectRing:
     def try_pop(self, default: object | None = None) -> object:
         """Take the oldest object, or return `default` when the ring is empty."""
 
+    def wait_pop(
+        self, default: object | None = None, timeout_s: float | None = None, spin_s: float = 0.0
+    ) -> object:
+        """
+        Take the oldest object; sleep on the doorbell while there is none, and return `default` after `timeout_s` (None: no limit). Releases the GIL while it waits. Raises NativeError for a ring without a doorbell.
+        """
+
     def pop_all(self, max: int | None = None) -> list[object]:
         """
         Take what is there, oldest first: at most `max` objects, and at most one ring full.
@@ -115,6 +122,13 @@ class SpscObjectRing:
     def try_pop(self, default: object | None = None) -> object:
         """Take the oldest object, or return `default` when the ring is empty."""
 
+    def wait_pop(
+        self, default: object | None = None, timeout_s: float | None = None, spin_s: float = 0.0
+    ) -> object:
+        """
+        Take the oldest object; sleep on the doorbell while there is none, and return `default` after `timeout_s` (None: no limit). Releases the GIL while it waits. Raises NativeError for a ring without a doorbell.
+        """
+
     def pop_all(self, max: int | None = None) -> list[object]:
         """
         Take what is there, oldest first: at most `max` objects, and at most one ring full.
@@ -134,6 +148,19 @@ class BlockTable:
     def __len__(self) -> int: ...
     def __getitem__(self, idx: int) -> int: ...
     def to_list(self) -> list[int]: ...
+
+class BlockSnapshot:
+    """
+    Blocks with complete content and their versions. Immutable; holds no references.
+    """
+
+    @property
+    def blocks(self) -> list[int]: ...
+    @property
+    def versions(self) -> list[int]: ...
+    @property
+    def num_tokens(self) -> int:
+        """Positions of the sequence that they hold, from 0."""
 
 class KvManager:
     """
@@ -172,6 +199,11 @@ class KvManager:
     def snapshot(self, seq_id: int) -> BlockTable:
         """The sequence's blocks, immutable and without copying."""
 
+    def capture(self, seq_id: int) -> BlockSnapshot:
+        """
+        The sequence's blocks whose content is complete, with versions: full ones, and the last one unless positions after the committed ones are granted.
+        """
+
     def take_copies(self) -> list[tuple[int, int]]:
         """
         Block copies (src, dst) due since the last call, to be done in this order before the next step writes.
@@ -179,8 +211,16 @@ class KvManager:
 
     def reset_cache(self) -> None:
         """
-        Forget all cached content. Open sequences keep running and no longer publish.
+        Forget all cached content, pinned too. Open sequences keep running and no longer publish.
         """
+
+    def pin_prefix(self, token_ids: Sequence[int], salt: bytes = ...) -> tuple[int, int]:
+        """
+        Keep the published full blocks at the start of token_ids from eviction: (handle, number of tokens kept). Raises NativeError ("invalid_argument", ...) when none is published or more than max_pinned_blocks would be kept. Releases the GIL for more than 4096 tokens.
+        """
+
+    def unpin(self, handle: int) -> None:
+        """Let a pinned prefix go."""
 
     def has_sequence(self, seq_id: int) -> bool: ...
     def num_committed(self, seq_id: int) -> int: ...
@@ -203,6 +243,14 @@ class KvManager:
     @property
     def num_free_blocks(self) -> int:
         """Free and evictable blocks."""
+
+    @property
+    def num_pinned_blocks(self) -> int: ...
+    @property
+    def max_pinned_blocks(self) -> int:
+        """
+        How many blocks pins may keep; the others are always left to sequences.
+        """
 
     @property
     def num_cached_blocks(self) -> int:
@@ -534,43 +582,93 @@ class KvStorage:
     @property
     def num_blocks(self) -> int: ...
 
-class ComputeThread:
-    """Runs steps on a thread of its own, with a team of compute threads."""
-
-    def __init__(
-        self,
-        plan: Plan,
-        weights: Weights,
-        kv: KvStorage,
-        results_bell: Doorbell,
-        isa: str,
-        num_threads: int,
-        cpus: Sequence[int],
-        max_tokens: int,
-        max_slots: int,
-    ) -> None: ...
-    def submit(self, step: StepInput) -> bool:
-        """
-        Move the step into the ring. False: the ring is full and the step is unchanged. Raises NativeError for a bad step.
-        """
-
-    def pop_results(self) -> list[StepResult]: ...
-    def stop(self) -> None:
-        """Finish the submitted steps and join. Releases the GIL."""
-
-    @property
-    def num_steps(self) -> int: ...
-    @property
-    def busy_ns(self) -> int: ...
-    @property
-    def last_step_end_ns(self) -> int: ...
-
 def evaluate_logits(
     plan: Plan, weights: Weights, isa: str, token_ids: Sequence[int], chunk_tokens: int, num_threads: int
 ) -> bytearray:
     """
     Logits after every token as the bytes of float32 [num_tokens][vocab]. Releases the GIL.
     """
+
+class KvTransfer:
+    """What became of one save or fetch."""
+
+    @property
+    def ticket(self) -> int: ...
+    @property
+    def is_save(self) -> bool: ...
+    @property
+    def ok(self) -> bool: ...
+    @property
+    def is_file(self) -> bool:
+        """The ticket lies in the file, not in memory."""
+
+    @property
+    def error(self) -> str:
+        """Why not ok: "cancelled" after drop, or what to log."""
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks copied."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes copied."""
+
+    @property
+    def begin_ns(self) -> int:
+        """When the work began, on the clock of time.monotonic_ns."""
+
+    @property
+    def end_ns(self) -> int: ...
+
+class KvSwap:
+    """
+    Saves KV blocks to memory or a file and brings them back, on threads of its own. One thread calls everything but counters(). Nothing waits. The caller keeps its references to blocks of a save, and holds the blocks of a fetch alone, until the completion is popped. Wrong use raises NativeError ("invalid_argument", ...).
+    """
+
+    def __init__(
+        self,
+        storage: KvStorage,
+        kv: KvManager,
+        done_bell: Doorbell,
+        ram_bytes: int = 0,
+        dir: str = "",
+        file_bytes: int = 0,
+    ) -> None:
+        """
+        Up to ram_bytes are kept in memory, then up to file_bytes (0: no bound) in a file without a name in `dir` ("": no file). Raises NativeError ("system", ...) when no file can be made there.
+        """
+
+    def try_save(self, ticket: int, snapshot: BlockSnapshot) -> bool:
+        """
+        Begin to save what KvManager.capture gave. False, with nothing changed, when there is no room or too much is under way: compute it again instead.
+        """
+
+    def try_fetch(self, ticket: int, blocks: Sequence[int]) -> bool:
+        """
+        Begin to bring saved block i back into blocks[i]; -1 skips it. Only after every step has come back that was submitted before the blocks were granted. False when too much is under way: ask again.
+        """
+
+    def drop(self, ticket: int) -> None:
+        """
+        Forget a ticket. What is under way is cancelled and still completes, not ok; until then the number stays taken.
+        """
+
+    def pop_transfers(self) -> list[KvTransfer]:
+        """What has completed since the last call, in the order of completion."""
+
+    def is_saved(self, ticket: int) -> bool:
+        """The ticket is kept and no transfer of it is under way."""
+
+    def has_room(self, num_blocks: int) -> bool:
+        """try_save would take so many blocks now."""
+
+    def counters(self) -> dict[str, int]:
+        """Totals since construction and what is kept now, by name. Any thread."""
+
+    @property
+    def num_transfers(self) -> int:
+        """Saves and fetches whose completion is not popped."""
 
 MIN_SLICE_TOKENS: int = 64
 
@@ -812,6 +910,207 @@ class Scheduler:
         """
         time.monotonic() when the last wait for a fuller batch ends at the latest; 0 before the first.
         """
+
+class ComputeThread:
+    """Runs steps on a thread of its own, with a team of compute threads."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        weights: Weights,
+        kv: KvStorage,
+        results_bell: Doorbell,
+        isa: str,
+        num_threads: int,
+        cpus: Sequence[int],
+        max_tokens: int,
+        max_slots: int,
+        parallelism: str = "tensor",
+    ) -> None:
+        """
+        results_bell is rung for each result. parallelism: tensor, or pipeline, which needs 2 threads or more. Raises NativeError.
+        """
+
+    def submit(self, step: StepInput) -> bool:
+        """
+        Move the step into the ring. False: the ring is full and the step is unchanged. Raises NativeError for a bad step, and after stop.
+        """
+
+    def pop_results(self) -> list[StepResult]:
+        """Those that are ready, in the order of their steps; never waits."""
+
+    @property
+    def num_steps(self) -> int: ...
+    @property
+    def busy_ns(self) -> int:
+        """Nanoseconds in steps."""
+
+    @property
+    def last_step_end_ns(self) -> int:
+        """CLOCK_MONOTONIC in nanoseconds; 0 before the first step."""
+
+    def stop(self) -> None:
+        """Finish the submitted steps and join. Idempotent. Releases the GIL."""
+
+class InlineExecutor:
+    """
+    Runs steps on the thread that calls run_next, which is member 0 of the team.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        weights: Weights,
+        kv: KvStorage,
+        isa: str,
+        num_threads: int,
+        cpus: Sequence[int],
+        max_tokens: int,
+        max_slots: int,
+        parallelism: str = "tensor",
+    ) -> None:
+        """
+        As ComputeThread; the caller of run_next is not pinned: cpus[0] is for whoever wants to.
+        """
+
+    def submit(self, step: StepInput) -> bool:
+        """
+        Move the step into the ring. False: the ring is full and the step is unchanged. Raises NativeError for a bad step, and after stop.
+        """
+
+    def pop_results(self) -> list[StepResult]:
+        """Those that are ready, in the order of their steps; never waits."""
+
+    @property
+    def num_steps(self) -> int: ...
+    @property
+    def busy_ns(self) -> int:
+        """Nanoseconds in steps."""
+
+    @property
+    def last_step_end_ns(self) -> int:
+        """CLOCK_MONOTONIC in nanoseconds; 0 before the first step."""
+
+    def run_next(self) -> bool:
+        """
+        Run the oldest submitted step on this thread. False: there is none. Releases the GIL. One thread at a time.
+        """
+
+    def stop(self) -> None:
+        """
+        Take no more steps and run the submitted ones. Idempotent. Releases the GIL. Not beside run_next.
+        """
+
+class EngineEnded:
+    """The last item that an EngineLoop gives away."""
+
+    @property
+    def error(self) -> str | None:
+        """None: it was told to stop."""
+
+class EngineLoop:
+    """
+    The main thread of an engine without Python, see native/runtime/engine_loop.h. After start() nobody else may use its scheduler, but for stats and gauges.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        compute: ComputeThread,
+        main_bell: Doorbell,
+        outputs_bell: Doorbell,
+        num_messages: int = 1024,
+        num_outputs: int = 256,
+        max_steps_in_flight: int = 2,
+    ) -> None:
+        """
+        main_bell: the one that `compute` rings. outputs_bell: rung after each item of pop_outputs().
+        """
+
+    def start(self) -> None:
+        """Start the thread, once."""
+
+    def push(self, request: Request) -> bool:
+        """
+        Any thread. Takes the request's content. False: the ring is full and the request is unchanged.
+        """
+
+    def push_abort(self, request_id: int) -> bool:
+        """Any thread. False: the ring is full."""
+
+    def push_stop(self) -> None:
+        """
+        Any thread, any time: end what runs as aborted, wait for steps in flight, stop the compute thread.
+        """
+
+    def pop_outputs(self) -> list[OutputBatch | EngineEnded]:
+        """
+        One thread. What is there, in order; nothing comes after an EngineEnded.
+        """
+
+    def abandon_outputs(self) -> None:
+        """
+        Any thread: nobody takes outputs any more, the loop need not wait for room.
+        """
+
+    def join(self, timeout_s: float | None = None) -> bool:
+        """Wait for the end; whether the thread is gone. Releases the GIL."""
+
+    @property
+    def num_messages(self) -> int:
+        """Requests and aborts that wait in the ring."""
+
+    @property
+    def num_outputs(self) -> int:
+        """Batches that wait in the ring."""
+
+    @property
+    def steps_total(self) -> int: ...
+    @property
+    def failed_steps_total(self) -> int: ...
+    @property
+    def step_seconds_total(self) -> float: ...
+    @property
+    def forward_seconds_total(self) -> float: ...
+    @property
+    def num_steps_in_flight(self) -> int: ...
+    @property
+    def last_progress_s(self) -> float:
+        """time.monotonic() of the last end of a step, 0 before the first."""
+
+def time_messages(
+    kind: str,
+    num_producers: int,
+    message_bytes: int,
+    num_messages: int,
+    capacity: int,
+    repeats: int,
+    cpus: Sequence[int],
+) -> Timing:
+    """
+    Check, then time messages between native threads; kind: "spsc", "spsc-batch", "mpsc", "channel" or "mutex"; 8 or 64 bytes. Seconds of one message, by run. Releases the GIL.
+    """
+
+def time_round_trips(kind: str, num_rounds: int, cpus: Sequence[int]) -> Timing:
+    """
+    Seconds of each round trip between two native threads, over two queues. Releases the GIL.
+    """
+
+def time_line_transfers(num_rounds: int, repeats: int, cpus: Sequence[int]) -> list[float]:
+    """
+    Seconds that a cache line takes from one CPU to the other, by run. Releases the GIL.
+    """
+
+class Metronome:
+    """Rings a doorbell now and then from a native thread."""
+
+    def __init__(self, bell: Doorbell, period_s: float) -> None: ...
+    @property
+    def rung_at_ns(self) -> int:
+        """time.monotonic_ns() just before the last ring."""
+
+    def stop(self) -> None:
+        """Wait for the thread to end, a period at most. Releases the GIL."""
 
 class Timing:
     @property

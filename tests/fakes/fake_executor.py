@@ -220,8 +220,8 @@ class FakeModel:
                 written.add(place)
 
 
-class FakeComputeThread:
-    """FakeModel on a thread of its own, rings bounded as the native ones are."""
+class FakeExecutor:
+    """FakeModel behind rings that are bounded as the native ones are."""
 
     DEPTH = 4
 
@@ -237,22 +237,16 @@ class FakeComputeThread:
         self.step_s = step_s
         self.fail_step = fail_step
         self.gate = threading.Event()
-        """Clear it to freeze the compute thread before its next step."""
+        """Clear it to freeze whoever computes before the next step."""
         self.gate.set()
         self._ring_results_bell = ring_results_bell
         self._steps: deque[FakeStepInput] = deque()
         self._results: deque[FakeStepResult] = deque()
-        self._is_stopping = False
-        self._wake = threading.Condition()
-        self._thread = threading.Thread(target=self._loop, name="fake-compute", daemon=True)
-        self._thread.start()
 
     def submit(self, step: _native.StepInput) -> bool:
-        with self._wake:
-            if len(self._steps) >= self.DEPTH:
-                return False
-            self._steps.append(FakeStepInput.of(step))
-            self._wake.notify()
+        if len(self._steps) >= self.DEPTH:
+            return False
+        self._steps.append(FakeStepInput.of(step))
         return True
 
     def pop_results(self) -> list[_native.StepResult]:
@@ -260,6 +254,61 @@ class FakeComputeThread:
         while self._results:
             results.append(self._results.popleft().to_native())
         return results
+
+    def stop(self) -> None:
+        """See plait.engine.parts.Executor."""
+
+    def _run_oldest(self) -> None:
+        step = self._steps.popleft()
+        self.gate.wait()
+        self._results.append(self._run(step))
+        self._ring_results_bell()
+
+    def _run(self, step: FakeStepInput) -> FakeStepResult:
+        begin_ns = time.monotonic_ns()
+        if self.step_s:
+            time.sleep(self.step_s)
+        error = self.fail_step(step) if self.fail_step else ""
+        try:
+            result = FakeStepResult(step.step_id, error=error) if error else self.model.run(step)
+        except Exception as caught:  # as the native thread: an error is a result
+            result = FakeStepResult(step.step_id, error=f"check failed: {caught!r}")
+        result.begin_ns, result.end_ns = begin_ns, time.monotonic_ns()
+        return result
+
+
+class FakeInlineExecutor(FakeExecutor):
+    """Runs steps on the calling thread."""
+
+    def run_next(self) -> bool:
+        if not self._steps:
+            return False
+        self._run_oldest()
+        return True
+
+
+class FakeComputeThread(FakeExecutor):
+    """Runs steps on a thread of its own."""
+
+    def __init__(
+        self,
+        model: FakeModel,
+        ring_results_bell: Callable[[], None],
+        *,
+        step_s: float = 0.0,
+        fail_step: Callable[[FakeStepInput], str] | None = None,
+    ) -> None:
+        super().__init__(model, ring_results_bell, step_s=step_s, fail_step=fail_step)
+        self._is_stopping = False
+        self._wake = threading.Condition()
+        self._thread = threading.Thread(target=self._loop, name="fake-compute", daemon=True)
+        self._thread.start()
+
+    def submit(self, step: _native.StepInput) -> bool:
+        with self._wake:
+            is_taken = super().submit(step)
+            self._wake.notify()
+        return is_taken
 
     def stop(self) -> None:
         with self._wake:
@@ -274,19 +323,4 @@ class FakeComputeThread:
                     self._wake.wait()
                 if not self._steps:
                     return
-                step = self._steps.popleft()
-            self.gate.wait()
-            self._results.append(self._run(step))
-            self._ring_results_bell()
-
-    def _run(self, step: FakeStepInput) -> FakeStepResult:
-        begin_ns = time.monotonic_ns()
-        if self.step_s:
-            time.sleep(self.step_s)
-        error = self.fail_step(step) if self.fail_step else ""
-        try:
-            result = FakeStepResult(step.step_id, error=error) if error else self.model.run(step)
-        except Exception as caught:  # as the native thread: an error is a result
-            result = FakeStepResult(step.step_id, error=f"check failed: {caught!r}")
-        result.begin_ns, result.end_ns = begin_ns, time.monotonic_ns()
-        return result
+            self._run_oldest()

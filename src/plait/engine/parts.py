@@ -52,7 +52,9 @@ class EngineParts:
     executor: Executor
     kv: _native.KvManager
     main_bell: Bell
-    """The bell that ``executor`` rings."""
+    """The bell that ``executor`` rings, if it runs steps on a thread of its own."""
     new_bell: Callable[[], Bell]
     new_mpsc_ring: NewRing
     new_spsc_ring: NewRing
+    run_next: Callable[[], bool] | None = None
+    """Of an executor without a thread: runs the oldest submitted step on the calling one; False: there is none."""
