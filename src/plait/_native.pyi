@@ -670,8 +670,6 @@ class KvSwap:
     def num_transfers(self) -> int:
         """Saves and fetches whose completion is not popped."""
 
-MIN_SLICE_TOKENS: int = 64
-
 class SchedulerLimits:
     """The scheduler's fixed limits."""
 
@@ -685,7 +683,7 @@ class SchedulerLimits:
         prefill_chunk_tokens: int = 512,
         batch_timeout_s: float = 0.0,
         enable_prefix_cache: bool = True,
-        target_step_s: float = 0.1,
+        target_step_s: float = 0.0,
         vocab_size: int = 0,
         eos_token_ids: Sequence[int] = [],
     ) -> None:
