@@ -55,6 +55,10 @@ double seconds(int64_t ns) { return static_cast<double>(ns) * 1e-9; }
 }  // namespace
 
 void register_engine_loop(nb::module_& m) {
+  m.def("run_swap_transfers", &run_swap_transfers, "scheduler"_a, "swap"_a,
+        "Hand answers of `swap` to the scheduler, then what it asks for to `swap`; whether it was told "
+        "something, "
+        "so that it may have more to plan. Call it before schedule() and again after, until it is False.");
   nb::class_<EngineEnded>(m, "EngineEnded", "The last item that an EngineLoop gives away.")
       .def_prop_ro(
           "error",
@@ -70,13 +74,15 @@ void register_engine_loop(nb::module_& m) {
           "__init__",
           [](EngineLoop* self, std::shared_ptr<Scheduler> scheduler, std::shared_ptr<ComputeThread> compute,
              std::shared_ptr<Doorbell> main_bell, std::shared_ptr<Doorbell> outputs_bell, size_t num_messages,
-             size_t num_outputs, int32_t max_steps_in_flight) {
+             size_t num_outputs, int32_t max_steps_in_flight, std::shared_ptr<KvSwap> swap) {
             new (self) EngineLoop(std::move(scheduler), std::move(compute), std::move(main_bell),
-                                  std::move(outputs_bell), {num_messages, num_outputs, max_steps_in_flight});
+                                  std::move(outputs_bell), {num_messages, num_outputs, max_steps_in_flight},
+                                  std::move(swap));
           },
           "scheduler"_a, "compute"_a, "main_bell"_a, "outputs_bell"_a, "num_messages"_a = 1024,
-          "num_outputs"_a = 256, "max_steps_in_flight"_a = 2,
-          "main_bell: the one that `compute` rings. outputs_bell: rung after each item of pop_outputs().")
+          "num_outputs"_a = 256, "max_steps_in_flight"_a = 2, "swap"_a = nb::none(),
+          "main_bell: the one that `compute` and `swap` ring. outputs_bell: rung after each item of "
+          "pop_outputs().")
       .def("start", &EngineLoop::start, "Start the thread, once.")
       .def("push", &push, "request"_a,
            "Any thread. Takes the request's content. False: the ring is full and the request is unchanged.")

@@ -76,108 +76,6 @@ nb::tuple output_of(const Output& output) {
                         error);
 }
 
-void register_limits(nb::module_& m) {
-  const SchedulerLimits d;
-  nb::class_<SchedulerLimits>(m, "SchedulerLimits", "The scheduler's fixed limits.")
-      .def(
-          "__init__",
-          [](SchedulerLimits* self, int32_t num_blocks, int32_t block_tokens, int32_t max_batch_size,
-             int32_t max_batch_tokens, int32_t prefill_chunk_tokens, double batch_timeout_s,
-             bool enable_prefix_cache, double target_step_s, int32_t vocab_size,
-             std::vector<int32_t> eos_token_ids) {
-            SchedulerLimits limits;
-            limits.num_blocks = num_blocks;
-            limits.block_tokens = block_tokens;
-            limits.max_batch_size = max_batch_size;
-            limits.max_batch_tokens = max_batch_tokens;
-            limits.prefill_chunk_tokens = prefill_chunk_tokens;
-            limits.batch_timeout_s = batch_timeout_s;
-            limits.enable_prefix_cache = enable_prefix_cache;
-            limits.target_step_s = target_step_s;
-            limits.vocab_size = vocab_size;
-            limits.eos_token_ids = std::move(eos_token_ids);
-            check_limits(limits);
-            new (self) SchedulerLimits(std::move(limits));
-          },
-          nb::kw_only(), "num_blocks"_a, "block_tokens"_a, "max_batch_size"_a = d.max_batch_size,
-          "max_batch_tokens"_a = d.max_batch_tokens, "prefill_chunk_tokens"_a = d.prefill_chunk_tokens,
-          "batch_timeout_s"_a = d.batch_timeout_s, "enable_prefix_cache"_a = d.enable_prefix_cache,
-          "target_step_s"_a = d.target_step_s, "vocab_size"_a = d.vocab_size,
-          "eos_token_ids"_a = d.eos_token_ids,
-          "See native/scheduler/limits.h. Raises NativeError (\"invalid_argument\") with the name of what is "
-          "out of range.")
-      .def_ro("num_blocks", &SchedulerLimits::num_blocks)
-      .def_ro("block_tokens", &SchedulerLimits::block_tokens)
-      .def_ro("max_batch_size", &SchedulerLimits::max_batch_size)
-      .def_ro("max_batch_tokens", &SchedulerLimits::max_batch_tokens)
-      .def_ro("prefill_chunk_tokens", &SchedulerLimits::prefill_chunk_tokens)
-      .def_ro("batch_timeout_s", &SchedulerLimits::batch_timeout_s)
-      .def_ro("enable_prefix_cache", &SchedulerLimits::enable_prefix_cache)
-      .def_ro("target_step_s", &SchedulerLimits::target_step_s)
-      .def_ro("vocab_size", &SchedulerLimits::vocab_size)
-      .def_ro("eos_token_ids", &SchedulerLimits::eos_token_ids)
-      .def_prop_ro("num_slots", &SchedulerLimits::num_slots, "Sequences that may run.");
-}
-
-void register_request(nb::module_& m) {
-  nb::class_<RequestHandle>(m, "Request",
-                            "A request for the scheduler. Whoever adds it takes its content, once; what is "
-                            "shown here stays.")
-      .def(
-          "__init__",
-          [](RequestHandle* self, int64_t request_id, std::vector<int32_t> prompt_ids, int32_t max_tokens,
-             std::vector<int32_t> produced_ids, int32_t n, bool ignore_eos, int32_t num_prompt_logprobs,
-             const nb::bytes& tenant, int32_t priority, int64_t arrived_ns,
-             std::optional<int64_t> deadline_ns, bool may_hold) {
-            Request request;
-            request.request_id = request_id;
-            request.prompt_ids = std::move(prompt_ids);
-            request.max_tokens = max_tokens;
-            request.produced_ids = std::move(produced_ids);
-            request.n = n;
-            request.ignore_eos = ignore_eos;
-            request.num_prompt_logprobs = num_prompt_logprobs;
-            request.tenant.assign(tenant.c_str(), tenant.size());
-            request.priority = priority;
-            request.arrived_ns = arrived_ns;
-            request.deadline_ns = deadline_ns.value_or(-1);
-            request.may_hold = may_hold;
-            new (self) RequestHandle(std::move(request));
-          },
-          "request_id"_a, "prompt_ids"_a, "max_tokens"_a, "produced_ids"_a = std::vector<int32_t>(),
-          "n"_a = 1, "ignore_eos"_a = false, "num_prompt_logprobs"_a = -1, "tenant"_a = nb::bytes("", 0),
-          "priority"_a = 0, "arrived_ns"_a = 0, "deadline_ns"_a = nb::none(), "may_hold"_a = true,
-          "num_prompt_logprobs: -1 for none. Times are those of time.monotonic_ns().")
-      .def(
-          "set_sampling",
-          [](RequestHandle& self, float temperature, float top_p, int32_t top_k, float min_p,
-             float repetition_penalty, float presence_penalty, float frequency_penalty, uint64_t seed,
-             int32_t num_logprobs, int32_t min_tokens, std::vector<int32_t> stop_token_ids,
-             std::vector<std::pair<int32_t, float>> logit_bias) {
-            self.edit().params = {temperature,
-                                  top_p,
-                                  top_k,
-                                  min_p,
-                                  repetition_penalty,
-                                  presence_penalty,
-                                  frequency_penalty,
-                                  seed,
-                                  num_logprobs,
-                                  min_tokens,
-                                  std::move(stop_token_ids),
-                                  std::move(logit_bias)};
-          },
-          nb::kw_only(), "temperature"_a = 1.0F, "top_p"_a = 1.0F, "top_k"_a = 0, "min_p"_a = 0.0F,
-          "repetition_penalty"_a = 1.0F, "presence_penalty"_a = 0.0F, "frequency_penalty"_a = 0.0F,
-          "seed"_a = 0, "num_logprobs"_a = -1, "min_tokens"_a = 0,
-          "stop_token_ids"_a = std::vector<int32_t>(),
-          "logit_bias"_a = std::vector<std::pair<int32_t, float>>(),
-          "seed: of choice 0. num_logprobs: -1 for none. Raises NativeError when the content was taken.")
-      .def_prop_ro("request_id", &RequestHandle::request_id)
-      .def_prop_ro("n", &RequestHandle::n)
-      .def_prop_ro("num_prompt", &RequestHandle::num_prompt, "Prompt tokens.");
-}
-
 void register_outputs(nb::module_& m) {
   nb::class_<OutputBatch>(m, "OutputBatch", "Outputs of a scheduler, in order.")
       .def("__len__", [](const OutputBatch& batch) { return batch.outputs.size(); })
@@ -212,7 +110,11 @@ void register_stats(nb::module_& m) {
       .def_prop_ro("generated_tokens_total", total(&SchedulerStats::generated_tokens_total))
       .def_prop_ro("prefill_tokens_total", total(&SchedulerStats::prefill_tokens_total))
       .def_prop_ro("dropped_tokens_total", total(&SchedulerStats::dropped_tokens_total))
-      .def_prop_ro("preemptions_total", total(&SchedulerStats::preemptions_total));
+      .def_prop_ro("preemptions_total", total(&SchedulerStats::preemptions_total))
+      .def_prop_ro("saved_sequences_total", total(&SchedulerStats::saved_sequences_total))
+      .def_prop_ro("fetched_sequences_total", total(&SchedulerStats::fetched_sequences_total))
+      .def_prop_ro("fetched_tokens_total", total(&SchedulerStats::fetched_tokens_total))
+      .def_prop_ro("failed_transfers_total", total(&SchedulerStats::failed_transfers_total));
 }
 
 // Whose rows a planned step holds, by (request_id, index).
@@ -258,6 +160,31 @@ void refuse(Scheduler& scheduler, const RequestHandle& request, const std::strin
   scheduler.refuse(request.read(), reason_of(reason), error.value_or(""));
 }
 
+const char* kind_name(const SwapRequest& request) {
+  switch (request.kind) {
+    case SwapRequest::Kind::kSave:
+      return "save";
+    case SwapRequest::Kind::kFetch:
+      return "fetch";
+    case SwapRequest::Kind::kDrop:
+      return "drop";
+  }
+  return "";
+}
+
+void register_swap_request(nb::module_& m) {
+  nb::class_<SwapRequest>(m, "SwapRequest", "What the scheduler asks of whoever moves KV blocks.")
+      .def_prop_ro("kind", &kind_name, "save, fetch or drop.")
+      .def_ro("ticket", &SwapRequest::ticket)
+      .def_prop_ro(
+          "blocks",
+          [](const SwapRequest& self) {
+            return self.kind == SwapRequest::Kind::kSave ? self.snapshot.blocks : self.blocks;
+          },
+          "save: what to read; fetch: where saved block i goes, -1 for nowhere.")
+      .def_prop_ro("num_tokens", [](const SwapRequest& self) { return self.snapshot.num_tokens; });
+}
+
 void register_planned_step(nb::module_& m) {
   nb::class_<PlannedStepNames>(m, "PlannedStep", "Whose rows a step holds, by (request_id, index).")
       .def_ro("step_id", &PlannedStepNames::step_id)
@@ -270,11 +197,10 @@ void register_planned_step(nb::module_& m) {
 }  // namespace
 
 void register_scheduler(nb::module_& m) {
-  register_limits(m);
-  register_request(m);
   register_outputs(m);
   register_stats(m);
   register_planned_step(m);
+  register_swap_request(m);
   nb::class_<Scheduler>(m, "Scheduler",
                         "Which tokens of which sequences run in the next step. One thread calls everything; "
                         "stats and the num_ gauges may be read from any.")
@@ -315,6 +241,15 @@ void register_scheduler(nb::module_& m) {
             return when_ns < 0 ? std::nullopt : std::optional<int64_t>(when_ns);
           },
           "When schedule() should be called again though nothing happened, or None.")
+      .def("take_swap_requests", &Scheduler::take_swap_requests,
+           "What is to be done with KV blocks since the last call, in this order. See run_swap_transfers.")
+      .def(
+          "finish_transfer",
+          [](Scheduler& self, int64_t ticket, bool is_ok, int64_t num_bytes, double seconds) {
+            self.finish_transfer({ticket, is_ok, num_bytes, seconds});
+          },
+          "ticket"_a, "is_ok"_a, "num_bytes"_a = 0, "seconds"_a = 0.0,
+          "The answer to a save or fetch: one for each, also when it was not begun, and after a drop.")
       .def("planned_step", &planned_step, "last"_a = true,
            "The newest step that is planned and not finished (or the oldest), None when there is none.")
       .def("check_idle", &Scheduler::check_idle,
@@ -322,6 +257,7 @@ void register_scheduler(nb::module_& m) {
       .def_prop_ro("limits", &Scheduler::limits, nb::rv_policy::reference_internal)
       .def_prop_ro("stats", &Scheduler::stats, nb::rv_policy::reference_internal)
       .def_prop_ro("has_work", &Scheduler::has_work, "A request has not ended.")
+      .def_prop_ro("has_transfers", &Scheduler::has_transfers, "A save or fetch has not been answered.")
       .def_prop_ro("num_requests", &Scheduler::num_requests)
       .def_prop_ro("num_waiting", &Scheduler::num_waiting, "Sequences without slot and blocks.")
       .def_prop_ro("num_running", &Scheduler::num_running, "Sequences that hold slot and blocks.")

@@ -21,11 +21,12 @@ constexpr int64_t kRetryNs = 5'000'000;
 
 EngineLoop::EngineLoop(std::shared_ptr<Scheduler> scheduler, std::shared_ptr<ComputeThread> compute,
                        std::shared_ptr<Doorbell> main_bell, std::shared_ptr<Doorbell> outputs_bell,
-                       EngineLoopOptions options)
+                       EngineLoopOptions options, std::shared_ptr<KvSwap> swap)
     : scheduler_(std::move(scheduler)),
       compute_(std::move(compute)),
       main_bell_(std::move(main_bell)),
       outputs_bell_(std::move(outputs_bell)),
+      swap_(std::move(swap)),
       max_steps_in_flight_(options.max_steps_in_flight),
       messages_(options.num_messages),
       outputs_(options.num_outputs) {
@@ -33,6 +34,9 @@ EngineLoop::EngineLoop(std::shared_ptr<Scheduler> scheduler, std::shared_ptr<Com
     throw Error(ErrorCode::kInvalidArgument, "max_steps_in_flight must be between 1 and " +
                                                  std::to_string(ComputeThread::kDepth) + ", got " +
                                                  std::to_string(max_steps_in_flight_));
+  }
+  if ((scheduler_->limits().kv_block_bytes > 0) != (swap_ != nullptr)) {
+    throw Error(ErrorCode::kInvalidArgument, "kv_block_bytes and swap go together");
   }
 }
 
@@ -112,7 +116,8 @@ void EngineLoop::run() {
     }
     feed();
     send_outputs();
-    if (is_stopping_ && !scheduler_->has_work() && num_in_flight_ == 0) return;
+    const bool is_idle = !scheduler_->has_work() && num_in_flight_ == 0 && !scheduler_->has_transfers();
+    if (is_stopping_ && is_idle) return;
     main_bell_->wait(seen, timeout_ns());
   }
 }
@@ -157,6 +162,13 @@ void EngineLoop::take_request(Request&& request) {
 
 // Keeps the compute thread busy: plans the next step while one runs.
 void EngineLoop::feed() {
+  run_transfers();
+  do {
+    plan_steps();
+  } while (run_transfers());  // what was answered at once may leave more to plan
+}
+
+void EngineLoop::plan_steps() {
   while (num_in_flight_ < max_steps_in_flight_ && scheduler_->schedule(monotonic_ns(), step_)) {
     const int64_t step_id = step_.step_id;
     std::string error = "the step ring is full";
@@ -173,6 +185,8 @@ void EngineLoop::feed() {
     }
   }
 }
+
+bool EngineLoop::run_transfers() { return swap_ && run_swap_transfers(*scheduler_, *swap_); }
 
 void EngineLoop::send_outputs() {
   std::vector<Output> outputs = scheduler_->take_outputs();

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "runtime/compute_thread.h"
+#include "runtime/swap_transfers.h"
 #include "scheduler/scheduler.h"
 #include "sync/doorbell.h"
 #include "sync/mpsc_ring.h"
@@ -45,11 +46,12 @@ struct EngineLoopOptions {
 
 class EngineLoop {
  public:
-  // `main_bell` must be the one that `compute` rings. Throws Error (kInvalidArgument) for sizes of 0 or for
-  // more steps in flight than the compute thread takes.
+  // `main_bell` must be the one that `compute` and `swap` ring. `swap` is where preempted sequences are
+  // saved, if anywhere: null unless the scheduler's kv_block_bytes is set. Throws Error (kInvalidArgument)
+  // for sizes of 0 or for more steps in flight than the compute thread takes.
   EngineLoop(std::shared_ptr<Scheduler> scheduler, std::shared_ptr<ComputeThread> compute,
              std::shared_ptr<Doorbell> main_bell, std::shared_ptr<Doorbell> outputs_bell,
-             EngineLoopOptions options);
+             EngineLoopOptions options, std::shared_ptr<KvSwap> swap = nullptr);
   // Stops and joins; outputs that are left are dropped.
   ~EngineLoop();
   EngineLoop(const EngineLoop&) = delete;
@@ -95,6 +97,8 @@ class EngineLoop {
   void take_messages();
   void take_request(Request&& request);
   void feed();
+  void plan_steps();
+  bool run_transfers();
   void send_outputs();
   bool try_flush();
   void leave(std::string error);
@@ -104,6 +108,7 @@ class EngineLoop {
   const std::shared_ptr<ComputeThread> compute_;
   const std::shared_ptr<Doorbell> main_bell_;
   const std::shared_ptr<Doorbell> outputs_bell_;
+  const std::shared_ptr<KvSwap> swap_;
   const int32_t max_steps_in_flight_;
   MpscRing<Message> messages_;
   SpscRing<EngineOutputs> outputs_;

@@ -26,18 +26,25 @@ struct Answer {
 };
 
 struct Engine {
-  explicit Engine(int32_t num_blocks = 64, EngineLoopOptions options = {}, int32_t num_threads = 1)
+  explicit Engine(int32_t num_blocks = 64, EngineLoopOptions options = {}, int32_t num_threads = 1,
+                  int64_t swap_bytes = 0)
       : kv(std::make_shared<KvManager>(num_blocks, kBlockTokens, "tiny")),
-        scheduler(std::make_shared<Scheduler>(limits(num_blocks), kv)),
+        storage(std::make_shared<KvStorage>(model.plan->kv, num_blocks)),
+        swap(swap_bytes == 0 ? nullptr
+                             : std::make_shared<KvSwap>(storage, kv->versions(),
+                                                        KvSwapOptions{swap_bytes, "", 0}, main_bell)),
+        scheduler(
+            std::make_shared<Scheduler>(limits(num_blocks, swap ? model.plan->kv.block_bytes() : 0), kv)),
         compute(std::make_shared<ComputeThread>(
-            model.plan, model.weights, std::make_shared<KvStorage>(model.plan->kv, num_blocks),
+            model.plan, model.weights, storage,
             ComputeOptions{Isa::kScalar, num_threads, {}, {kMaxTokens, kSlots}}, main_bell)),
-        loop(scheduler, compute, main_bell, outputs_bell, options) {}
+        loop(scheduler, compute, main_bell, outputs_bell, options, swap) {}
 
-  static SchedulerLimits limits(int32_t num_blocks) {
+  static SchedulerLimits limits(int32_t num_blocks, int64_t kv_block_bytes) {
     SchedulerLimits limits;
     limits.num_blocks = num_blocks;
     limits.block_tokens = kBlockTokens;
+    limits.kv_block_bytes = kv_block_bytes;
     limits.max_batch_size = kSlots;
     limits.max_batch_tokens = kMaxTokens;
     limits.prefill_chunk_tokens = 24;
@@ -93,6 +100,8 @@ struct Engine {
   std::shared_ptr<Doorbell> main_bell = std::make_shared<Doorbell>();
   std::shared_ptr<Doorbell> outputs_bell = std::make_shared<Doorbell>();
   std::shared_ptr<KvManager> kv;
+  std::shared_ptr<KvStorage> storage;
+  std::shared_ptr<KvSwap> swap;
   std::shared_ptr<Scheduler> scheduler;
   std::shared_ptr<ComputeThread> compute;
   EngineLoop loop;
@@ -168,6 +177,41 @@ TEST(many_at_once_give_the_answers_of_each_alone) {
     engine.scheduler->check_idle();
     engine.kv->check_consistency();
   }
+}
+
+TEST(preempted_sequences_are_saved_and_brought_back) {
+  constexpr int64_t kCount = 4;
+  const auto run = [](Engine& engine) {
+    engine.loop.start();
+    for (int64_t id = 0; id < kCount; ++id) push(engine.loop, request_of(id, 600, 100));
+    engine.wait_for(kCount);
+    engine.stop();
+    engine.scheduler->check_idle();
+    return engine.loop.scheduler().stats().preemptions_total.get();
+  };
+  Engine large(200);
+  CHECK_EQ(run(large), int64_t{0});
+  for (const int64_t swap_bytes : {int64_t{1} << 30, int64_t{1}}) {  // the small one has no room
+    Engine small(82, {16, 16, 2}, 1, swap_bytes);
+    CHECK(run(small) > 0);
+    for (const auto& [key, answer] : large.answers) {
+      CHECK(answer.tokens == small.answers[key].tokens);
+      CHECK(answer.logprobs == small.answers[key].logprobs);
+    }
+    CHECK_EQ(small.swap->counters().ram_bytes_used, int64_t{0});
+    const SchedulerStats& stats = small.loop.scheduler().stats();
+    CHECK(stats.failed_transfers_total.get() + stats.fetched_sequences_total.get() > 0);
+    CHECK_EQ(stats.fetched_sequences_total.get() > 0, swap_bytes > 1);
+  }
+}
+
+TEST(swap_and_the_size_of_blocks_go_together) {
+  Engine plain;
+  const auto swap =
+      std::make_shared<KvSwap>(plain.storage, plain.kv->versions(), KvSwapOptions{1, "", 0}, plain.main_bell);
+  CHECK_THROWS(EngineLoop(plain.scheduler, plain.compute, plain.main_bell, plain.outputs_bell, {}, swap));
+  Engine saving(64, {}, 1, 1 << 20);
+  CHECK_THROWS(EngineLoop(saving.scheduler, saving.compute, saving.main_bell, saving.outputs_bell, {}));
 }
 
 TEST(a_slow_reader_loses_nothing) {

@@ -7,13 +7,14 @@
 namespace plait {
 
 Admission::Admission(KvManager& kv, const SchedulerLimits& limits, WaitingQueue& waiting, RunningSet& running,
-                     Growth& growth, Endings& endings, SchedulerStats& stats)
+                     Growth& growth, Endings& endings, Swapping& swapping, SchedulerStats& stats)
     : kv_(kv),
       limits_(limits),
       waiting_(waiting),
       running_(running),
       growth_(growth),
       endings_(endings),
+      swapping_(swapping),
       stats_(stats) {}
 
 void Admission::on_arrival(int64_t now_ns) {
@@ -30,20 +31,23 @@ int64_t Admission::held_until_ns() const {
 void Admission::make_room() {
   if (endings_.tenants().size() < 2 || running_.is_empty()) return;
   const Sequence* seq = waiting_.peek();
-  if (seq == nullptr || (running_.num_free_slots() > 0 && !is_hopeless(*seq))) return;
+  if (seq == nullptr) return;
+  const bool has_slot = running_.num_free_slots() > 0;
+  if (has_slot && (!is_hopeless(*seq) || swapping_.holds_blocks())) return;
   const Tenant& tenant = *seq->request->tenant;
   const std::vector<Sequence*>& sequences = running_.sequences();
   for (auto it = sequences.rbegin(); it != sequences.rend(); ++it) {
     Sequence& victim = **it;
     if (victim.rank.priority < seq->rank.priority) return;  // what is left has a higher priority
+    if (victim.state != SequenceState::kRunning) continue;
     if (victim.request->tenant->num_running >= tenant.num_running + 2) {
-      growth_.preempt(victim);
+      growth_.preempt(victim, has_slot);
       return;
     }
   }
 }
 
-void Admission::admit(int64_t now_ns, std::vector<Sequence*>& admitted) {
+void Admission::admit(int64_t now_ns, int64_t step_id, std::vector<Sequence*>& admitted) {
   const int64_t held_until = held_until_ns();
   if (held_until >= 0 && now_ns < held_until) return;
   while (running_.num_free_slots() > 0) {
@@ -54,10 +58,14 @@ void Admission::admit(int64_t now_ns, std::vector<Sequence*>& admitted) {
       waiting_.remove(*seq);
       running_.add(*seq);
       stats_.leave_queue(*seq);
-      admitted.push_back(seq);
+      if (swapping_.has_use_for_ticket(*seq, seq->num_committed)) {
+        swapping_.begin_fetch(*seq, step_id);
+      } else {
+        admitted.push_back(seq);
+      }
     } else if (is_ended) {
       continue;
-    } else if (running_.is_empty()) {
+    } else if (running_.is_empty() && !swapping_.holds_blocks()) {
       endings_.finish(*seq, FinishReason::kError, too_large_message(seq->length(), limits_));
     } else {
       refused_seq_id_ = seq->seq_id;

@@ -12,6 +12,7 @@
 #include "scheduler/preemption.h"
 #include "scheduler/running.h"
 #include "scheduler/stats.h"
+#include "scheduler/swapping.h"
 #include "scheduler/waiting.h"
 
 namespace plait {
@@ -19,7 +20,7 @@ namespace plait {
 class Admission {
  public:
   Admission(KvManager& kv, const SchedulerLimits& limits, WaitingQueue& waiting, RunningSet& running,
-            Growth& growth, Endings& endings, SchedulerStats& stats);
+            Growth& growth, Endings& endings, Swapping& swapping, SchedulerStats& stats);
 
   // When the last wait for a fuller batch ended, or will end at the latest; 0 before the first.
   int64_t hold_until_ns() const { return hold_until_ns_; }
@@ -32,8 +33,9 @@ class Admission {
   // first in the queue, when it cannot be admitted, and when its tenant stays below the other one even after
   // the exchange: the same two sequences never take turns.
   void make_room();
-  // Moves what fits from the queue to the running set; appends it to `admitted`.
-  void admit(int64_t now_ns, std::vector<Sequence*>& admitted);
+  // Moves what fits from the queue to the running set while step `step_id` is planned; appends those that can
+  // run to `admitted`, and has the others' saved blocks fetched.
+  void admit(int64_t now_ns, int64_t step_id, std::vector<Sequence*>& admitted);
 
  private:
   bool is_hopeless(const Sequence& seq) const;
@@ -46,6 +48,7 @@ class Admission {
   RunningSet& running_;
   Growth& growth_;
   Endings& endings_;
+  Swapping& swapping_;
   SchedulerStats& stats_;
   int64_t hold_until_ns_ = 0;
   // The sequence that did not fit last, and the free blocks then.

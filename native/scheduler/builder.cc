@@ -31,6 +31,12 @@ void StepBuilder::begin(PlannedStep& plan, StepInput& step, int64_t step_id) {
   step.scores.clear();
 }
 
+void StepBuilder::add_starts(PlannedStep& plan) {
+  for (Sequence* seq : running_.sequences()) {
+    if (seq->needs_start) plan.starts.push_back(seq);
+  }
+}
+
 void StepBuilder::add_decodes(PlannedStep& plan, StepInput& step, std::vector<Sequence*>& prompts) {
   sequences_ = running_.sequences();  // a preemption changes the set
   for (Sequence* seq : sequences_) {
@@ -63,9 +69,12 @@ void StepBuilder::add_prompts(PlannedStep& plan, StepInput& step, const std::vec
   }
 }
 
-void StepBuilder::end(const PlannedStep& plan, StepInput& step) {
+void StepBuilder::end(PlannedStep& plan, StepInput& step) {
+  // Whom this plan preempted starts when it is admitted again.
+  std::erase_if(plan.starts, [](const Sequence* seq) { return seq->state != SequenceState::kRunning; });
   for (const BlockCopy& copy : kv_.take_copies()) step.copies.emplace_back(copy.src, copy.dst);
-  for (const Sequence* seq : plan.starts) {
+  for (Sequence* seq : plan.starts) {
+    seq->needs_start = false;
     SlotStart& start = step.slot_starts.emplace_back();
     start.slot = seq->slot;
     start.prompt_ids.assign(seq->tokens.begin(), seq->tokens.begin() + seq->num_prompt);

@@ -26,13 +26,15 @@ class StepBuilder {
 
   // Empties both and gives them their id; their memory is used again.
   void begin(PlannedStep& plan, StepInput& step, int64_t step_id);
+  // What came back from a transfer starts its sampling state again.
+  void add_starts(PlannedStep& plan);
   // One token of each sequence that decodes; appends those that prefill or are recomputed to `prompts`.
   void add_decodes(PlannedStep& plan, StepInput& step, std::vector<Sequence*>& prompts);
   // Slices of `prompts` (running, oldest first) within what the decodes left of the step.
   void add_prompts(PlannedStep& plan, StepInput& step, const std::vector<Sequence*>& prompts,
                    const PrefillPacer& pacer);
   // Copies and slot starts: what is only known when all rows are there.
-  void end(const PlannedStep& plan, StepInput& step);
+  void end(PlannedStep& plan, StepInput& step);
 
  private:
   void add_slice(PlannedStep& plan, StepInput& step, Sequence& seq, int32_t num_tokens);

@@ -4,8 +4,9 @@
 
 namespace plait {
 
-Endings::Endings(WaitingQueue& waiting, RunningSet& running, SchedulerStats& stats)
-    : waiting_(waiting), running_(running), stats_(stats) {}
+Endings::Endings(KvManager& kv, WaitingQueue& waiting, RunningSet& running, Swapping& swapping,
+                 SchedulerStats& stats)
+    : kv_(kv), waiting_(waiting), running_(running), swapping_(swapping), stats_(stats) {}
 
 RequestState& Endings::add(std::unique_ptr<RequestState> request) {
   RequestState& state = *request;
@@ -65,9 +66,7 @@ void Endings::finish_now(Sequence& seq, FinishReason reason, const std::string& 
 }
 
 void Endings::close(Sequence& seq, FinishReason reason) {
-  if (seq.state == SequenceState::kWaiting) waiting_.remove(seq);
-  if (seq.state == SequenceState::kRunning) running_.remove(seq, SequenceState::kFinished);
-  // A preempting one stays among the draining until its steps ended, and is dropped from there.
+  give_back(seq);
   seq.state = SequenceState::kFinished;
   stats_.leave_queue(seq);
   count_choice(reason);
@@ -82,6 +81,33 @@ void Endings::close(Sequence& seq, FinishReason reason) {
   const auto it = requests_.find(request.request_id);
   ended_.emplace_back(next_step_id_, std::move(it->second));
   requests_.erase(it);
+}
+
+// Slot, blocks and what is saved. Blocks that a transfer may touch come back when that ends.
+void Endings::give_back(Sequence& seq) {
+  switch (seq.state) {
+    case SequenceState::kWaiting:
+      waiting_.remove(seq);
+      swapping_.abandon(seq);
+      break;
+    case SequenceState::kRunning:
+      running_.remove(seq, SequenceState::kFinished);
+      break;
+    case SequenceState::kFetching:
+      if (swapping_.abandon(seq)) {
+        running_.detach(seq, SequenceState::kFinished);
+      } else {
+        running_.remove(seq, SequenceState::kFinished);
+      }
+      break;
+    case SequenceState::kSaving:
+      if (!swapping_.abandon(seq)) kv_.close_sequence(seq.seq_id);
+      break;
+    case SequenceState::kPlanned:
+    case SequenceState::kPreempting:  // it is dropped from the draining when its steps have ended
+    case SequenceState::kFinished:
+      break;
+  }
 }
 
 void Endings::refuse(const Request& request, FinishReason reason, const std::string& error) {

@@ -14,6 +14,7 @@
 #include "scheduler/running.h"
 #include "scheduler/sequence.h"
 #include "scheduler/stats.h"
+#include "scheduler/swapping.h"
 #include "scheduler/tenants.h"
 #include "scheduler/waiting.h"
 
@@ -22,7 +23,8 @@ namespace plait {
 // Owner of the requests and of the outputs that were not taken yet.
 class Endings {
  public:
-  Endings(WaitingQueue& waiting, RunningSet& running, SchedulerStats& stats);
+  Endings(KvManager& kv, WaitingQueue& waiting, RunningSet& running, Swapping& swapping,
+          SchedulerStats& stats);
 
   RequestState& add(std::unique_ptr<RequestState> request);
   RequestState* find(int64_t request_id) const;
@@ -51,11 +53,14 @@ class Endings {
   void forget_before(int64_t oldest_step_id);
 
  private:
+  void give_back(Sequence& seq);
   void finish_now(Sequence& seq, FinishReason reason, const std::string& error);
   void count_choice(FinishReason reason);
 
+  KvManager& kv_;
   WaitingQueue& waiting_;
   RunningSet& running_;
+  Swapping& swapping_;
   SchedulerStats& stats_;
   Tenants tenants_;
   std::unordered_map<int64_t, std::unique_ptr<RequestState>> requests_;

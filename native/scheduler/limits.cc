@@ -33,9 +33,12 @@ void check_limits(const SchedulerLimits& limits) {
                   std::string(name) + " must be between 0 and 1e9, got " + std::to_string(value));
     }
   }
-  if (limits.vocab_size < 0) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "vocab_size must be at least 0, got " + std::to_string(limits.vocab_size));
+  for (const auto& [name, value] :
+       {std::pair{"vocab_size", int64_t{limits.vocab_size}}, {"kv_block_bytes", limits.kv_block_bytes}}) {
+    if (value < 0) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  std::string(name) + " must be at least 0, got " + std::to_string(value));
+    }
   }
 }
 

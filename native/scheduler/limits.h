@@ -18,6 +18,8 @@ struct SchedulerLimits {
   // Prefill slices shrink so that a step with decodes takes about this long; 0: some two times what the
   // decodes take alone.
   double target_step_s = 0.0;
+  // Bytes of a KV block, where preempted sequences may be saved; 0: they are computed again.
+  int64_t kv_block_bytes = 0;
   int32_t vocab_size = 0;  // prompts with other token ids are refused; 0: any
   std::vector<int32_t> eos_token_ids{};
 

@@ -60,7 +60,8 @@ void Results::commit(const PlannedStep& plan) {
   const int32_t block_tokens = limits_.block_tokens;
   for (const PlannedStep::Row& row : plan.rows) {
     Sequence& seq = *row.seq;
-    if (row.end - seq.num_committed < block_tokens || seq.state != SequenceState::kRunning) continue;
+    const bool has_blocks = seq.state == SequenceState::kRunning || seq.state == SequenceState::kSaving;
+    if (row.end - seq.num_committed < block_tokens || !has_blocks) continue;
     const int32_t end = row.end - row.end % block_tokens;
     try {
       kv_.commit(seq.seq_id, std::span(seq.tokens).subspan(seq.num_committed, end - seq.num_committed));

@@ -17,8 +17,12 @@ void RunningSet::add(Sequence& seq) {
 }
 
 void RunningSet::remove(Sequence& seq, SequenceState state) {
-  sequences_.erase(place_of(seq));
+  detach(seq, state);
   kv_.close_sequence(seq.seq_id);
+}
+
+void RunningSet::detach(Sequence& seq, SequenceState state) {
+  sequences_.erase(place_of(seq));
   seq.block_table.reset();
   free_slots_.push_back(seq.slot);
   --seq.request->tenant->num_running;

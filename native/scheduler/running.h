@@ -26,10 +26,12 @@ class RunningSet {
 
   // Gives a slot (there must be a free one) to a sequence that the KV manager has open.
   void add(Sequence& seq);
-  // Takes a running sequence out; its slot and blocks are free.
+  // Takes a sequence out; its slot is free.
+  void detach(Sequence& seq, SequenceState state);
+  // The same, and its blocks are free as well.
   void remove(Sequence& seq, SequenceState state);
 
-  // kPreempting, with steps in flight: they hold nothing, and wait again once their tokens are known.
+  // kPreempting or kSaving, with steps in flight: they go on once their tokens are known.
   void drain(Sequence& seq) { draining_.push_back(&seq); }
   bool has_draining() const { return !draining_.empty(); }
   // Moves those whose last step ended to the end of `drained`.

@@ -46,12 +46,13 @@ Scheduler::Scheduler(SchedulerLimits limits, std::shared_ptr<KvManager> kv)
     : limits_(checked(std::move(limits), kv.get())),
       kv_(std::move(kv)),
       running_(limits_.num_slots(), *kv_),
-      endings_(waiting_, running_, stats_),
-      growth_(*kv_, limits_, waiting_, running_, endings_, stats_),
-      admission_(*kv_, limits_, waiting_, running_, growth_, endings_, stats_),
+      swapping_(*kv_, limits_, stats_),
+      endings_(*kv_, waiting_, running_, swapping_, stats_),
+      pacer_(limits_.max_batch_tokens, limits_.prefill_chunk_tokens, limits_.target_step_s),
+      growth_(*kv_, limits_, waiting_, running_, endings_, swapping_, pacer_.costs(), stats_),
+      admission_(*kv_, limits_, waiting_, running_, growth_, endings_, swapping_, stats_),
       builder_(*kv_, limits_, waiting_, running_, growth_, endings_, stats_),
-      results_(*kv_, limits_, endings_, stats_),
-      pacer_(limits_.max_batch_tokens, limits_.prefill_chunk_tokens, limits_.target_step_s) {
+      results_(*kv_, limits_, endings_, stats_) {
   publish_gauges();
 }
 
@@ -117,8 +118,10 @@ bool Scheduler::schedule(int64_t now_ns, StepInput& step) {
     planned_.push_back(std::move(plan));
     endings_.set_next_step_id(++num_steps_);
   } else {
+    for (Sequence* seq : plan->starts) seq->needs_start = true;
     spare_.push_back(std::move(plan));
   }
+  ask_fetches();
   publish_gauges();
   return has_rows;
 }
@@ -127,12 +130,14 @@ bool Scheduler::plan_rows(int64_t now_ns, PlannedStep& plan, StepInput& step) {
   if (!waiting_.is_empty()) admission_.make_room();
   const int64_t num_preemptions = stats_.preemptions_total.get();
   prompts_.clear();
+  builder_.add_starts(plan);
   builder_.add_decodes(plan, step, prompts_);
   // Blocks that a preemption freed are for those that run; but an idle engine must take something.
   const bool has_preempted = stats_.preemptions_total.get() != num_preemptions;
   if (!waiting_.is_empty() && (!has_preempted || running_.is_empty())) {
-    admission_.admit(now_ns, plan.starts);
-    prompts_.insert(prompts_.end(), plan.starts.begin(), plan.starts.end());
+    const auto num_starts = static_cast<std::ptrdiff_t>(plan.starts.size());
+    admission_.admit(now_ns, plan.step_id, plan.starts);
+    prompts_.insert(prompts_.end(), plan.starts.begin() + num_starts, plan.starts.end());
   }
   if (!prompts_.empty()) {
     std::sort(prompts_.begin(), prompts_.end(),
@@ -175,7 +180,17 @@ void Scheduler::end_planned(bool last) {
   }
   const bool is_idle = planned_.empty();
   endings_.forget_before(is_idle ? std::numeric_limits<int64_t>::max() : planned_.front()->step_id);
+  ask_fetches();
   publish_gauges();
+}
+
+void Scheduler::finish_transfer(const SwapResult& result) {
+  growth_.finish_transfer(result);
+  publish_gauges();
+}
+
+void Scheduler::ask_fetches() {
+  swapping_.ask_fetches(planned_.empty() ? std::numeric_limits<int64_t>::max() : planned_.front()->step_id);
 }
 
 int64_t Scheduler::next_wakeup_ns() {
@@ -202,7 +217,7 @@ const PlannedStep* Scheduler::planned_step(bool last) const {
 
 void Scheduler::check_idle() const {
   const bool is_idle = endings_.is_empty() && waiting_.is_empty() && running_.is_empty() &&
-                       !running_.has_draining() && planned_.empty() &&
+                       !running_.has_draining() && planned_.empty() && !has_transfers() &&
                        running_.num_free_slots() == limits_.num_slots() && endings_.num_tenants() == 0 &&
                        kv_->num_sequences() == 0 && kv_->num_free_blocks() == kv_->num_blocks();
   if (!is_idle) throw Error(ErrorCode::kInternal, "something is left of an ended request");

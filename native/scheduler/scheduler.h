@@ -29,6 +29,7 @@
 #include "scheduler/results.h"
 #include "scheduler/running.h"
 #include "scheduler/stats.h"
+#include "scheduler/swapping.h"
 #include "scheduler/waiting.h"
 
 namespace plait {
@@ -59,6 +60,13 @@ class Scheduler {
   // The step planned last could not be submitted: its sequences end. Throws Error (kInternal) for any other.
   void fail_step(int64_t step_id, const std::string& error);
 
+  // What is to be done with KV blocks since the last call; all must be tried, in this order, before the next
+  // step is submitted. Empty unless limits().kv_block_bytes is set.
+  std::vector<SwapRequest> take_swap_requests() { return swapping_.take_requests(); }
+  // The answer to a save or fetch, one for each: also for what could not be begun, and after a drop. Throws
+  // Error (kInternal) for a ticket that nothing is asked of.
+  void finish_transfer(const SwapResult& result);
+
   // Outputs since the last call, in order.
   std::vector<Output> take_outputs() { return std::exchange(endings_.outputs(), {}); }
   // When schedule() should be called again though nothing happened, or -1.
@@ -68,6 +76,8 @@ class Scheduler {
   int32_t next_prompt_tokens() const;
   // A request has not ended.
   bool has_work() const { return !endings_.is_empty(); }
+  // A save or fetch has not been answered.
+  bool has_transfers() const { return swapping_.has_transfers(); }
   // Steps that are planned and not finished.
   size_t num_planned() const { return planned_.size(); }
   // The oldest of them, or with `last` the newest; null when there is none. For tests and traces; valid until
@@ -92,6 +102,7 @@ class Scheduler {
   void expire(int64_t now_ns);
   bool plan_rows(int64_t now_ns, PlannedStep& plan, StepInput& step);
   void end_planned(bool last);
+  void ask_fetches();
   void publish_gauges();
 
   const SchedulerLimits limits_;
@@ -99,12 +110,13 @@ class Scheduler {
   SchedulerStats stats_;
   WaitingQueue waiting_;
   RunningSet running_;
+  Swapping swapping_;
   Endings endings_;
+  PrefillPacer pacer_;
   Growth growth_;
   Admission admission_;
   StepBuilder builder_;
   Results results_;
-  PrefillPacer pacer_;
   std::deque<std::unique_ptr<PlannedStep>> planned_;    // in order
   std::vector<std::unique_ptr<PlannedStep>> spare_;     // their memory is used again
   std::vector<std::pair<int64_t, int64_t>> deadlines_;  // a heap of (when, request id), soonest first

@@ -24,6 +24,8 @@ enum class SequenceState : uint8_t {
   kWaiting,
   kRunning,
   kPreempting,
+  kSaving,    // preempted: holds its blocks until they are saved
+  kFetching,  // has slot and blocks, whose content is on its way
   kFinished,
 };
 
@@ -57,11 +59,18 @@ struct Sequence {
   int32_t num_committed = 0;
   int32_t num_pending = 0;
   int32_t num_in_flight = 0;
-  int32_t capacity = 0;  // positions below this may be written without asking the KV manager
+  int32_t capacity = 0;      // positions below this may be written without asking the KV manager
+  bool needs_start = false;  // its sampling state must be started in the next step
+  int64_t ticket = -1;       // what its saved blocks are known by; -1: none are saved
+  int32_t num_saved = 0;     // positions that are saved under it
+  int64_t fetch_after_step_id = 0;
 
   int32_t length() const { return static_cast<int32_t>(tokens.size()); }
-  // Back to "nothing computed", as before the first step.
-  void reset() { num_scheduled = num_committed = num_pending = num_in_flight = capacity = 0; }
+  // Back to "nothing computed", as before the first step. What is saved stays saved.
+  void reset() {
+    num_scheduled = num_committed = num_pending = num_in_flight = capacity = 0;
+    needs_start = false;
+  }
 };
 
 // A request inside the scheduler: its fixed terms and its choices.

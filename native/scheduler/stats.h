@@ -34,6 +34,10 @@ struct SchedulerStats {
   Gauge prefill_tokens_total;  // their KV was computed by prefill, recomputation included
   Gauge dropped_tokens_total;  // sampled in a step that was already running when the sequence ended
   Gauge preemptions_total;
+  Gauge saved_sequences_total;    // preempted ones whose KV was saved
+  Gauge fetched_sequences_total;  // those that went on with it
+  Gauge fetched_tokens_total;     // positions that were not computed again
+  Gauge failed_transfers_total;   // saves and fetches
 
   // Counts a choice that gets a slot, or ends: once, whatever comes later.
   void leave_queue(Sequence& seq) {

@@ -684,6 +684,7 @@ class SchedulerLimits:
         batch_timeout_s: float = 0.0,
         enable_prefix_cache: bool = True,
         target_step_s: float = 0.0,
+        kv_block_bytes: int = 0,
         vocab_size: int = 0,
         eos_token_ids: Sequence[int] = [],
     ) -> None:
@@ -707,6 +708,8 @@ class SchedulerLimits:
     def enable_prefix_cache(self) -> bool: ...
     @property
     def target_step_s(self) -> float: ...
+    @property
+    def kv_block_bytes(self) -> int: ...
     @property
     def vocab_size(self) -> int: ...
     @property
@@ -807,6 +810,14 @@ class SchedulerStats:
     def dropped_tokens_total(self) -> int: ...
     @property
     def preemptions_total(self) -> int: ...
+    @property
+    def saved_sequences_total(self) -> int: ...
+    @property
+    def fetched_sequences_total(self) -> int: ...
+    @property
+    def fetched_tokens_total(self) -> int: ...
+    @property
+    def failed_transfers_total(self) -> int: ...
 
 class PlannedStep:
     """Whose rows a step holds, by (request_id, index)."""
@@ -826,6 +837,22 @@ class PlannedStep:
     @property
     def starts(self) -> list[tuple[int, int]]:
         """By entry of StepInput.slot_starts."""
+
+class SwapRequest:
+    """What the scheduler asks of whoever moves KV blocks."""
+
+    @property
+    def kind(self) -> str:
+        """save, fetch or drop."""
+
+    @property
+    def ticket(self) -> int: ...
+    @property
+    def blocks(self) -> list[int]:
+        """save: what to read; fetch: where saved block i goes, -1 for nowhere."""
+
+    @property
+    def num_tokens(self) -> int: ...
 
 class Scheduler:
     """
@@ -869,6 +896,16 @@ class Scheduler:
         When schedule() should be called again though nothing happened, or None.
         """
 
+    def take_swap_requests(self) -> list[SwapRequest]:
+        """
+        What is to be done with KV blocks since the last call, in this order. See run_swap_transfers.
+        """
+
+    def finish_transfer(self, ticket: int, is_ok: bool, num_bytes: int = 0, seconds: float = 0.0) -> None:
+        """
+        The answer to a save or fetch: one for each, also when it was not begun, and after a drop.
+        """
+
     def planned_step(self, last: bool = True) -> PlannedStep | None:
         """
         The newest step that is planned and not finished (or the oldest), None when there is none.
@@ -884,6 +921,10 @@ class Scheduler:
     @property
     def has_work(self) -> bool:
         """A request has not ended."""
+
+    @property
+    def has_transfers(self) -> bool:
+        """A save or fetch has not been answered."""
 
     @property
     def num_requests(self) -> int: ...
@@ -999,6 +1040,11 @@ class InlineExecutor:
         Take no more steps and run the submitted ones. Idempotent. Releases the GIL. Not beside run_next.
         """
 
+def run_swap_transfers(scheduler: Scheduler, swap: KvSwap) -> bool:
+    """
+    Hand answers of `swap` to the scheduler, then what it asks for to `swap`; whether it was told something, so that it may have more to plan. Call it before schedule() and again after, until it is False.
+    """
+
 class EngineEnded:
     """The last item that an EngineLoop gives away."""
 
@@ -1020,9 +1066,10 @@ class EngineLoop:
         num_messages: int = 1024,
         num_outputs: int = 256,
         max_steps_in_flight: int = 2,
+        swap: KvSwap | None = None,
     ) -> None:
         """
-        main_bell: the one that `compute` rings. outputs_bell: rung after each item of pop_outputs().
+        main_bell: the one that `compute` and `swap` ring. outputs_bell: rung after each item of pop_outputs().
         """
 
     def start(self) -> None:

@@ -11,6 +11,7 @@ from plait import _native
 from plait.engine.scheduling import new_request, token_output
 from plait.types import FinishReason, GenerateRequest, TokenLogprob, TokenOutput
 from tests.fakes.fake_executor import FakeModel, FakeStepInput, FakeStepResult
+from tests.fakes.fake_swap import FakeSwap
 
 VOCAB = 50
 StepTime = float | Callable[[FakeStepInput], float]
@@ -24,6 +25,7 @@ _LIMIT_NAMES = (
     "batch_timeout_s",
     "enable_prefix_cache",
     "target_step_s",
+    "kv_block_bytes",
     "vocab_size",
     "eos_token_ids",
 )
@@ -62,9 +64,19 @@ class Plan:
 
 
 class Driver:
-    """``depth`` steps are planned before the first result is taken, as in the engine."""
+    """``depth`` steps are planned before the first result is taken, as in the engine; a step runs when its result
+    is taken. Where limits say that KV blocks may be saved, a FakeSwap does so: ``swap_seed`` and ``swap_failures``
+    are its arguments."""
 
-    def __init__(self, limits: _native.SchedulerLimits, *, depth: int = 2, step_s: StepTime = 0.01) -> None:
+    def __init__(
+        self,
+        limits: _native.SchedulerLimits,
+        *,
+        depth: int = 2,
+        step_s: StepTime = 0.01,
+        swap_seed: int = 0,
+        swap_failures: float = 0.0,
+    ) -> None:
         self.limits = limits
         self.depth = depth
         self.step_s = step_s
@@ -78,13 +90,18 @@ class Driver:
             max_tokens=limits.max_batch_tokens,
         )
         self.scheduler = _native.Scheduler(limits, self.kv)
+        self.swap = FakeSwap(self.model, seed=swap_seed, fail_share=swap_failures)
+        self.is_swap_stuck = False
+        """Transfers end only when nothing else happens."""
+        self.given: set[int] = set()
+        """Ids of the requests that were added."""
         self.plans: list[Plan] = []
         self.fail_steps: set[int] = set()
         self.tokens: dict[tuple[int, int], list[int]] = defaultdict(list)
         self.logprobs: dict[tuple[int, int], list[TokenLogprob]] = defaultdict(list)
         self.finished: dict[tuple[int, int], TokenOutput] = {}
         self.first: dict[tuple[int, int], TokenOutput] = {}
-        self._in_flight: deque[FakeStepResult] = deque()
+        self._in_flight: deque[Plan] = deque()
 
     @property
     def now_ns(self) -> int:
@@ -101,10 +118,12 @@ class Driver:
         assert max_tokens is not None
         native = new_request(request_id, request, max_tokens=max_tokens, seed=seed, now_ns=self.now_ns)
         self.scheduler.add(native)
+        self.given.add(request_id)
 
     def plan(self) -> Plan | None:
-        """Plan one step and run it; its result stays in flight."""
+        """Plan one step; it stays in flight."""
         step = self.scheduler.schedule(self.now_ns)
+        self.ask_swap()
         if step is None:
             return None
         names = self.scheduler.planned_step()
@@ -112,6 +131,18 @@ class Driver:
         assert names.step_id == step.step_id
         plan = Plan(FakeStepInput.of(step), names)
         self.plans.append(plan)
+        self._in_flight.append(plan)
+        return plan
+
+    def take_result(self) -> bool:
+        if not self._in_flight:
+            return False
+        self.scheduler.finish_step(self._run(self._in_flight.popleft()).to_native())
+        self.ask_swap()
+        self.collect()
+        return True
+
+    def _run(self, plan: Plan) -> FakeStepResult:
         if plan.step_id in self.fail_steps:
             result = FakeStepResult(plan.step_id, error="injected failure")
         else:
@@ -119,15 +150,13 @@ class Driver:
         result.begin_ns = self.now_ns
         self.now += self.step_s(plan.step) if callable(self.step_s) else self.step_s
         result.end_ns = self.now_ns
-        self._in_flight.append(result)
-        return plan
+        return result
 
-    def take_result(self) -> bool:
-        if not self._in_flight:
-            return False
-        self.scheduler.finish_step(self._in_flight.popleft().to_native())
-        self.collect()
-        return True
+    def ask_swap(self) -> None:
+        """Hand what the scheduler wants of the swap to it."""
+        while requests := self.scheduler.take_swap_requests():
+            for request in requests:
+                self.swap.ask(request)
 
     def collect(self) -> None:
         for output in map(token_output, self.scheduler.take_outputs().take()):
@@ -145,6 +174,11 @@ class Driver:
         while len(self._in_flight) < self.depth and self.plan() is not None:
             is_busy = True
         is_busy |= self.take_result()
+        if not self.is_swap_stuck:
+            is_busy |= self.swap.finish_some(self.scheduler)
+        if not is_busy:
+            is_busy = self.swap.finish_one(self.scheduler)
+        self.ask_swap()
         self.collect()
         if not is_busy:
             wakeup = self.next_wakeup
@@ -152,6 +186,17 @@ class Driver:
                 return False
             self.now = max(self.now, wakeup)
         return True
+
+    def turn_a_little(self) -> bool:
+        """One plan, or else one result, or else one transfer. False: there is none."""
+        is_busy = (
+            (len(self._in_flight) < self.depth and self.plan() is not None)
+            or self.take_result()
+            or self.swap.finish_one(self.scheduler)
+        )
+        self.ask_swap()
+        self.collect()
+        return is_busy
 
     def run(self, max_turns: int = 20_000) -> None:
         for _ in range(max_turns):
@@ -162,6 +207,8 @@ class Driver:
     def check_clean(self) -> None:
         self.kv.check_consistency()
         self.scheduler.check_idle()
+        assert self.swap.is_idle
+        assert not self.swap.num_kept
         assert self.kv.num_sequences == 0
         assert self.kv.num_free_blocks == self.scheduler.num_free_blocks == self.limits.num_blocks
         assert self.scheduler.num_running == self.scheduler.num_waiting == self.scheduler.num_requests == 0

@@ -148,7 +148,7 @@ class FakeModel:
         self.vocab_size = vocab_size
         self.max_slots = max_slots
         self.max_tokens = max_tokens
-        self._memory = [array("I", [POISON] * block_tokens) for _ in range(num_blocks)]
+        self.memory = [array("I", [POISON] * block_tokens) for _ in range(num_blocks)]
         # As in the native runner a slot exists before its first start: the step that should have started it
         # may have failed.
         self._slots = [_Slot(FakeSlotStart(slot, [0])) for slot in range(max_slots)]
@@ -160,7 +160,7 @@ class FakeModel:
         self.num_steps += 1
         self.num_rows += len(step.token_ids)
         for src, dst in step.copies:
-            self._memory[dst] = self._memory[src][:]
+            self.memory[dst] = self.memory[src][:]
         for start in step.slot_starts:
             self._slots[start.slot] = _Slot(start)
         row_values: list[int] = []
@@ -191,11 +191,11 @@ class FakeModel:
         begin = context_len - len(tokens)
         values = array("I")
         for i in range(-(-begin // size)):
-            values.extend(self._memory[table[i]][: min(size, begin - i * size)])
+            values.extend(self.memory[table[i]][: min(size, begin - i * size)])
         out = []
         for position, token in enumerate(tokens, begin):
             value = extend_hash(values, self._slots[slot].last_token if token < 0 else token)
-            self._memory[table[position // size]][position % size] = value
+            self.memory[table[position // size]][position % size] = value
             values.append(value)
             out.append(value)
         return out

@@ -33,6 +33,7 @@ LIMITS = st.builds(
     enable_prefix_cache=st.booleans(),
     target_step_s=st.sampled_from([0.0, 0.001, 0.1]),
     eos_token_ids=st.sampled_from([[], [3], [3, 4, 5, 6]]),
+    kv_block_bytes=st.sampled_from([0, 1]),
 )
 
 SAMPLING = st.builds(
@@ -75,11 +76,17 @@ def fits(arrival: Arrival, limits: SchedulerLimits) -> bool:
     arrivals=st.lists(ARRIVAL, min_size=1, max_size=14),
     depth=st.integers(1, 2),
     fail_steps=st.sets(st.integers(0, 60), max_size=1),
+    swap_failures=st.sampled_from([0.0, 0.0, 0.3]),
 )
 def test_random_loads(
-    limits: SchedulerLimits, arrivals: list[Arrival], depth: int, fail_steps: set[int]
+    limits: SchedulerLimits,
+    arrivals: list[Arrival],
+    depth: int,
+    fail_steps: set[int],
+    swap_failures: float,
 ) -> None:
-    driver = Driver(limits, depth=depth)
+    # Steps take so long that it pays to save what was computed.
+    driver = Driver(limits, depth=depth, step_s=0.1, swap_seed=len(arrivals), swap_failures=swap_failures)
     driver.fail_steps = fail_steps
     arrivals = [arrival for arrival in arrivals if fits(arrival, limits)]
     for turn in range(82):
