@@ -347,7 +347,7 @@ def test_a_crash_of_the_io_thread_ends_everything_loudly() -> None:
         engine.core.submit(request(5, 400, ignore_eos=True), running)
         assert running.has_output.wait(10)
         driver = engine.core._driver
-        setattr(getattr(driver, "_io", driver), "_deliver_all", explode)
+        getattr(driver, "_io", driver)._deliver_all = explode
         assert running.wait().reasons == [FinishReason.ERROR]
         with pytest.raises(EngineDeadError):
             engine.core.submit(request(), Collector())
