@@ -179,12 +179,16 @@ def test_health_and_metrics(client: EngineClient) -> None:
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda path: path.stem)
 def test_a_full_queue_and_close_under_load(smollm2_path: Path, config: Path) -> None:
     client = start(smollm2_path, **settings_of(config), max_batch_size=1, max_queued_requests=2)
-    streams = []
-    with pytest.raises(OverloadedError):
+    streams: list[Stream] = []
+
+    def fill() -> None:
         for _ in range(10):
             stream = Stream()
             client.submit(GenerateRequest((1, 2, 3), LONG), stream)
             streams.append(stream)
+
+    with pytest.raises(OverloadedError):
+        fill()
     begin = time.monotonic()
     client.close()
     assert time.monotonic() - begin < 10.0
