@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 if TYPE_CHECKING:
+    from plait.bench.concurrency.report import ConcurrencyReport
     from plait.bench.kernels import KernelReport
     from plait.bench.step import StepReport
     from plait.config.engine import KvCacheDtype
@@ -97,7 +98,7 @@ def bench_kernels(
         repeats=repeats,
         num_compute_threads=num_compute_threads,
         isa=isa,
-        kernels=tuple(part.strip() for part in kernels.split(",") if part.strip()),
+        kernels=_parse_words(kernels),
     )
     settings.check()
     _check_writable("--json", json_path)
@@ -111,6 +112,70 @@ def bench_kernels(
     _give_json(report, json_path)
     if report.has_wrong_kernels:
         raise typer.Exit(1)
+
+
+@bench_app.command("concurrency")
+def bench_concurrency(
+    model: Annotated[str | None, typer.Argument(help="GGUF file or catalogue name.")] = None,
+    level: Annotated[str, typer.Option(help="What runs in each process: engine.")] = "engine",
+    loads: Annotated[str, typer.Option(help="Loads by name or .json file; a list.")] = "chat,mixed,io",
+    modes: Annotated[str, typer.Option(help="Engine modes; a list. Default: all.")] = "",
+    parallelism: Annotated[str, typer.Option(help="Compute parallelisms; a list. Default: all.")] = "",
+    threads: Annotated[
+        str, typer.Option(help="Numbers of compute threads; a list. Default: 1 to all cores.")
+    ] = "",
+    clients: Annotated[str, typer.Option(help="Numbers of clients; a list. Default: the load's.")] = "",
+    rounds: Annotated[int, typer.Option(help="Runs of each, in turns; the median counts.")] = 3,
+    probes: Annotated[
+        bool, typer.Option(help="Measure how requests are taken in and what a long prompt does, too.")
+    ] = True,
+    quick: Annotated[bool, typer.Option("--quick", help="Tiny loads, one round: does it all run?")] = False,
+    json_path: Annotated[
+        str | None, typer.Option("--json", help="Write the result there; - prints it as the last line.")
+    ] = None,
+    svg_path: Annotated[str | None, typer.Option("--svg", help="Draw the result there.")] = None,
+) -> None:
+    """Every engine mode, compute parallelism and number of threads on the same load, each in its own process."""
+    from plait.bench.concurrency.picture import draw_report
+    from plait.bench.concurrency.runner import ConcurrencySettings, run_concurrency_bench
+    from plait.bench.concurrency.scenario import load_scenario
+    from plait.weights.catalog import damage_explained
+
+    if level != "engine":
+        raise typer.BadParameter(f"{level!r} is none; use engine", param_hint="--level")
+    settings = ConcurrencySettings(
+        loads=tuple(load_scenario(name) for name in _parse_words(loads)),
+        modes=_parse_words(modes),
+        parallelisms=_parse_words(parallelism),
+        threads=_parse_sizes("--threads", threads) if threads else (),
+        clients=_parse_sizes("--clients", clients) if clients else (),
+        rounds=rounds,
+        has_probes=probes,
+        is_quick=quick,
+    )
+    settings.check()
+    _check_writable("--json", json_path)
+    _check_writable("--svg", svg_path)
+    path = _resolve(model)
+    with damage_explained(path), _status() as tell:
+        report = run_concurrency_bench(path, settings, tell)
+    _print_concurrency(report)
+    if svg_path is not None:
+        _write("--svg", Path(svg_path), draw_report(report))
+    _give_json(report, json_path)
+    if report.differences:
+        raise typer.Exit(1)
+
+
+def _print_concurrency(report: ConcurrencyReport) -> None:
+    from rich.console import Console
+
+    from plait.bench.concurrency.table import WIDTH, print_report
+
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=WIDTH)
+    print_report(report, console)
 
 
 @contextmanager
@@ -131,6 +196,10 @@ def _parse_sizes(flag: str, text: str) -> tuple[int, ...]:
         return tuple(int(size) for size in text.split(","))
     except ValueError:
         raise typer.BadParameter(f"{text!r} is no list of numbers such as 1,8,32", param_hint=flag) from None
+
+
+def _parse_words(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def _print_table(report: StepReport) -> None:
@@ -233,7 +302,7 @@ def _resolve(model: str | None) -> Path:
         return resolve_model(model or DEFAULT_MODEL, bar.update)
 
 
-def _give_json(report: StepReport | KernelReport, path: str | None) -> None:
+def _give_json(report: StepReport | KernelReport | ConcurrencyReport, path: str | None) -> None:
     if path == _STDOUT:
         print(json.dumps(report.to_json()))
     elif path is not None:
