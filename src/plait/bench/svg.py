@@ -126,6 +126,10 @@ def circle(x: float, y: float, radius: float, colour: str) -> str:
     return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:g}" fill="{colour}"/>'
 
 
+def ring(x: float, y: float, radius: float, colour: str) -> str:
+    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:g}" fill="none" stroke="{colour}"/>'
+
+
 def text(
     x: float,
     y: float,

@@ -71,6 +71,7 @@ class Figures:
     pss_bytes: int
     busy_share: float
     """Of the time in which requests were open, the compute thread was in a step."""
+    step_mean_s: float
     gap_mean_s: float
     """From the end of a step to the begin of the next."""
     is_gap_counted: bool
@@ -132,6 +133,7 @@ def figures_of(
         cpu_share=cpu_s / seconds / num_cores,
         pss_bytes=pss_bytes,
         busy_share=step_s / open_s,
+        step_mean_s=step_s / max(steps, 1),
         gap_mean_s=gap_s / max(steps, 1),
         is_gap_counted=is_counted,
         load_share=load_ns / 1e9 / seconds,

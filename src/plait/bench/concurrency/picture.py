@@ -9,11 +9,10 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from plait.bench.concurrency.job import Candidate
 from plait.bench.concurrency.report import ConcurrencyReport, Row, Sweep
+from plait.bench.concurrency.verdict import clients_text
 from plait.bench.svg import (
     COLOURS,
-    FONT,
     LINE,
     Box,
     circle,
@@ -21,6 +20,7 @@ from plait.bench.svg import (
     line,
     number,
     rect,
+    ring,
     round_up,
     text,
     text_width,
@@ -33,40 +33,48 @@ _MIN_PANEL_WIDTH = 300.0
 _TICKS = 4
 
 
+Way = tuple[str, str]
+"""(mode, parallelism): what has a colour of its own."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Panel:
     title: str
     value: Callable[[Row], float]
+    top: float | None = None
+    """Of its scale; None: what the values need."""
 
 
 _PANELS = (
     _Panel("requests/s", lambda row: row.median["requests_per_s"]),
     _Panel("latency p99, ms", lambda row: row.median["latency_p99_s"] * 1e3),
     _Panel("time to first token p50, ms", lambda row: row.median["first_token_p50_s"] * 1e3),
-    _Panel("compute thread in a step, %", lambda row: row.median["busy_share"] * 100),
+    _Panel("compute thread in a step, %", lambda row: row.median["busy_share"] * 100, 120.0),
 )
 _COLUMNS = 2
 
 
 def draw_report(report: ConcurrencyReport) -> str:
-    """An SVG document."""
-    candidates = list(dict.fromkeys(row.candidate for row in report.rows))
-    colours = {candidate: COLOURS[i % len(COLOURS)] for i, candidate in enumerate(candidates)}
+    """An SVG document. Bars are of the most threads; fewer are in the sweep."""
+    ways = list(dict.fromkeys(_way(row) for row in report.rows))
+    colours = {way: COLOURS[i % len(COLOURS)] for i, way in enumerate(ways)}
+    most = max((row.candidate.threads for row in report.rows), default=1)
+    at_most = [row for row in report.rows if row.candidate.threads == most]
     loads = list(dict.fromkeys(row.load for row in report.rows))
-    width = _width(report, loads)
+    width = _width(at_most, loads)
     machine = report.machine
     title = (
         f"{report.model}: {machine['cpu']}, {machine['isa']}, {machine['num_usable_cores']} cores; "
-        "medians of the rounds"
+        f"medians of the rounds, {most} compute thread{'s' * (most != 1)}"
     )
     parts = [text(_LEFT, 26, title, size=15)]
-    y = 44.0
-    for row in _legend_rows([candidate.label for candidate in candidates], width):
-        parts += _draw_legend(row, y, {c.label: colour for c, colour in colours.items()})
+    y = 46.0
+    for row in _legend_rows([", ".join(way) for way in ways], width):
+        parts += _draw_legend(row, y, {", ".join(way): colour for way, colour in colours.items()})
         y += LINE
     for load in loads:
-        rows = [row for row in report.rows if row.load == load]
-        y += 26
+        rows = [row for row in at_most if row.load == load]
+        y += 30
         parts.append(text(_LEFT, y, f"load {load}", size=13))
         for start in range(0, len(_PANELS), _COLUMNS):
             x = _LEFT
@@ -74,17 +82,21 @@ def draw_report(report: ConcurrencyReport) -> str:
                 box = Box(x, y + 34, _panel_width(rows), _PANEL_HEIGHT)
                 parts += _draw_bars(box, panel, rows, colours)
                 x += box.width + _GAP
-            y += 34 + _PANEL_HEIGHT + 44
+            y += 34 + _PANEL_HEIGHT + 30
         sweeps = [sweep for sweep in report.sweeps if sweep.load == load]
         if sweeps:
-            parts += _draw_sweeps(Box(_LEFT, y + 34, width - _LEFT - 320, _PANEL_HEIGHT), sweeps)
-            y += 34 + _PANEL_HEIGHT + 44
+            parts += _draw_sweeps(Box(_LEFT, y + 34, width - _LEFT - _RIGHT, _PANEL_HEIGHT), sweeps, colours)
+            y += 34 + _PANEL_HEIGHT + 30
     return document(width, y + 10, parts)
 
 
-def _width(report: ConcurrencyReport, loads: Sequence[str]) -> float:
+def _way(row: Row) -> Way:
+    return row.candidate.mode, row.candidate.parallelism
+
+
+def _width(rows: Sequence[Row], loads: Sequence[str]) -> float:
     widest = max(
-        (_panel_width([row for row in report.rows if row.load == load]) for load in loads),
+        (_panel_width([row for row in rows if row.load == load]) for load in loads),
         default=_MIN_PANEL_WIDTH,
     )
     return max(_LEFT + _COLUMNS * widest + (_COLUMNS - 1) * _GAP + _RIGHT, 1000.0)
@@ -129,8 +141,8 @@ def _draw_frame(box: Box, title: str, top: float) -> Iterator[str]:
     yield rect(box, stroke="#888")
 
 
-def _draw_bars(box: Box, panel: _Panel, rows: Sequence[Row], colours: dict[Candidate, str]) -> Iterator[str]:
-    top = round_up(max([*(panel.value(row) for row in rows), 1e-9]) * 1.08)
+def _draw_bars(box: Box, panel: _Panel, rows: Sequence[Row], colours: dict[Way, str]) -> Iterator[str]:
+    top = panel.top or round_up(max([*(panel.value(row) for row in rows), 1e-9]) * 1.08)
     yield from _draw_frame(box, panel.title, top)
     bottom = box.y + box.height
     x = box.x + _GROUP_GAP
@@ -140,27 +152,37 @@ def _draw_bars(box: Box, panel: _Panel, rows: Sequence[Row], colours: dict[Candi
         for row in group:
             value = panel.value(row)
             height = box.height * value / top
-            colour = colours[row.candidate]
+            colour = colours[_way(row)]
             yield rect(Box(x, bottom - height, _BAR, height), fill=colour, opacity=0.85)
             yield text(x + _BAR / 2, bottom - height - 4, number(value), anchor="middle", halo=True)
             x += _BAR + _BAR_GAP
-        label = f"{clients} client{'s' * (clients != 1)}"
-        yield text((begin + x - _BAR_GAP) / 2, bottom + 16, label, anchor="middle")
+        yield text((begin + x - _BAR_GAP) / 2, bottom + 16, clients_text(clients), anchor="middle")
         x += _GROUP_GAP
 
 
-def _draw_sweeps(box: Box, sweeps: Sequence[Sweep]) -> Iterator[str]:
-    """Requests per second by compute threads; a ring marks the number after which more do not pay."""
+def _draw_sweeps(box: Box, sweeps: Sequence[Sweep], colours: dict[Way, str]) -> Iterator[str]:
+    """Requests per second by compute threads, a panel for each number of clients. A ring marks the number beyond
+    which more do not pay."""
+    clients = sorted({sweep.clients for sweep in sweeps})
     top = round_up(max(point.requests_per_s for sweep in sweeps for point in sweep.points) * 1.08)
-    yield from _draw_frame(box, "requests/s by compute threads (ring: more do not pay)", top)
+    width = (box.width - _GAP * (len(clients) - 1)) / len(clients)
+    for i, count in enumerate(clients):
+        panel = Box(box.x + i * (width + _GAP), box.y, width, box.height)
+        yield from _draw_frame(
+            panel, f"requests/s by compute threads, {clients_text(count)} (ring: more do not pay)", top
+        )
+        yield from _draw_lines(panel, [sweep for sweep in sweeps if sweep.clients == count], top, colours)
+
+
+def _draw_lines(box: Box, sweeps: Sequence[Sweep], top: float, colours: dict[Way, str]) -> Iterator[str]:
     counts = sorted({point.threads for sweep in sweeps for point in sweep.points})
     pitch = box.width / len(counts)
     places = {count: box.x + pitch * (i + 0.5) for i, count in enumerate(counts)}
     bottom = box.y + box.height
     for count, x in places.items():
         yield text(x, bottom + 16, str(count), anchor="middle")
-    for i, sweep in enumerate(sweeps):
-        colour = COLOURS[i % len(COLOURS)]
+    for sweep in sweeps:
+        colour = colours[sweep.mode, sweep.parallelism]
         spots = [
             (places[point.threads], bottom - box.height * point.requests_per_s / top, point)
             for point in sweep.points
@@ -169,9 +191,5 @@ def _draw_sweeps(box: Box, sweeps: Sequence[Sweep]) -> Iterator[str]:
             yield line(x0, y0, x1, y1, colour, width=1.5)
         for x, y, point in spots:
             if point.threads == sweep.pays_up_to:
-                yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="8" fill="none" stroke="{colour}"/>'
+                yield ring(x, y, 8, colour)
             yield circle(x, y, 4, colour)
-        y = box.y + LINE * (i + 1)
-        yield rect(Box(box.x + box.width + 14, y - 9, 10, 10), fill=colour)
-        label = f"{sweep.clients} clients, {sweep.mode}, {sweep.parallelism}"
-        yield text(box.x + box.width + 30, y, label, size=FONT)

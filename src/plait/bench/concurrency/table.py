@@ -18,8 +18,9 @@ from plait.bench.concurrency.report import (
     Published,
     Ratio,
     Row,
+    Sweep,
 )
-from plait.bench.concurrency.verdict import verdicts
+from plait.bench.concurrency.verdict import clients_text, verdicts
 
 REFERENCE_MODE = "native"
 WIDTH = 132
@@ -38,6 +39,8 @@ def print_report(report: ConcurrencyReport, console: Console) -> None:
         console.print(_speed_table(load, rows, report.ratios))
         console.print(_latency_table(load, rows))
         console.print(_machine_table(load, rows))
+    if report.sweeps:
+        console.print(_sweep_table(report.sweeps))
     console.print(_published_table(report))
     if report.accept:
         console.print(_accept_table(report))
@@ -135,10 +138,27 @@ def _machine_table(load: str, rows: Sequence[Row]) -> Table:
     return table
 
 
+def _sweep_table(sweeps: Sequence[Sweep]) -> Table:
+    counts = sorted({point.threads for sweep in sweeps for point in sweep.points})
+    table = _new_table(
+        "requests/s by compute threads, and the number beyond which more do not pay",
+        (*map(str, counts), "pays up to"),
+        first="load, clients, engine",
+    )
+    for sweep in sweeps:
+        speeds = {point.threads: f"{point.requests_per_s:.2f}" for point in sweep.points}
+        table.add_row(
+            f"{sweep.load} {sweep.clients:3} {sweep.mode} {sweep.parallelism}",
+            *(speeds.get(count, "") for count in counts),
+            str(sweep.pays_up_to),
+        )
+    return table
+
+
 def _published_table(report: ConcurrencyReport) -> Table:
     """Ours at the load that comes first, with its most clients and most threads."""
     ours = representative_rows(report)
-    what = f"{ours[0].load}, {ours[0].clients} clients" if ours else "not measured"
+    what = f"{ours[0].load}, {clients_text(ours[0].clients)}" if ours else "not measured"
     columns = ("req/s", f"of {REFERENCE_MODE}", "latency ms", "CPU")
     table = _new_table(
         f"{PUBLISHED_SOURCE}, and plait ({report.model}, {what}, {_threads_of(ours)})",

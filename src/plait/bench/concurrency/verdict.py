@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from plait.bench.concurrency.report import ConcurrencyReport, Row
 
@@ -11,44 +11,56 @@ _EQUAL = 0.01
 
 
 def verdicts(report: ConcurrencyReport) -> list[str]:
-    """For each load and number of clients: who wins and why; then where more threads stop paying."""
+    """For each load and number of clients, with the most threads: which mode wins and why, then which parallelism."""
     sentences = []
     groups: dict[tuple[str, int], list[Row]] = {}
     for row in report.rows:
         groups.setdefault((row.load, row.clients), []).append(row)
     for (load, clients), rows in groups.items():
+        where = f"{load}, {clients_text(clients)}"
         most = max(row.candidate.threads for row in rows)
-        at_most = [row for row in rows if row.candidate.threads == most]
-        if len(at_most) > 1:
-            sentences.append(f"{load}, {clients} clients: {_winner(at_most)}")
-    return [*sentences, *_sweeps(report)]
+        rows = [row for row in rows if row.candidate.threads == most]
+        parallelism = rows[0].candidate.parallelism
+        modes = [row for row in rows if row.candidate.parallelism == parallelism]
+        if len(modes) > 1:
+            sentences.append(f"{where}, {parallelism}: {_winner(modes, lambda row: row.candidate.mode)}")
+        mode = max(modes, key=_speed).candidate.mode
+        ways = [row for row in rows if row.candidate.mode == mode]
+        if len(ways) > 1:
+            sentences.append(f"{where}, {mode}: {_winner(ways, lambda row: row.candidate.parallelism)}")
+    return sentences
 
 
-def _winner(rows: Sequence[Row]) -> str:
-    ranked = sorted(rows, key=lambda row: -row.median["requests_per_s"])
-    best = ranked[0]
-    last = ranked[-1]
+def clients_text(clients: int) -> str:
+    return f"{clients} client{'s' * (clients != 1)}"
+
+
+def _speed(row: Row) -> float:
+    return row.median["requests_per_s"]
+
+
+def _winner(rows: Sequence[Row], name: Callable[[Row], str]) -> str:
+    ranked = sorted(rows, key=_speed, reverse=True)
+    best, last = ranked[0], ranked[-1]
     equals = [row for row in ranked[1:] if _is_equal(best, row)]
-    speeds = best.median["requests_per_s"]
-    if len(equals) == len(ranked) - 1:
-        return f"no difference beyond that between rounds; all at about {speeds:.2f} requests/s."
     others = [row for row in ranked[1:] if row not in equals]
-    lead = _name(best, rows) + "".join(f" and {_name(row, rows)}" for row in equals)
-    against = ", ".join(
-        f"{_name(row, rows)} by {speeds / row.median['requests_per_s'] - 1:.1%}" for row in others
-    )
-    verb = "wins" if not equals else "win"
-    return f"{lead} {verb} with {speeds:.2f} requests/s, over {against}. {_reason(best, last, rows)}"
+    speed = f"{_speed(best):.2f} requests/s"
+    if not others:
+        return f"no difference that the rounds bear out; all at about {speed}."
+    winners = " and ".join(name(row) for row in (best, *equals))
+    losers = ", ".join(f"{name(row)} by {_speed(best) / _speed(row) - 1:.1%}" for row in others)
+    verb = "leads" if not equals else "lead"
+    return f"{winners} {verb} with {speed}, ahead of {losers}. {_reason(best, last, name(last))}"
 
 
 def _is_equal(best: Row, row: Row) -> bool:
     """Within _EQUAL, or the rounds of the two overlap (one round alone does not tell how far they scatter)."""
-    gap = best.median["requests_per_s"] / row.median["requests_per_s"] - 1
+    gap = _speed(best) / _speed(row) - 1
     has_rounds = best.lowest["requests_per_s"] < best.highest["requests_per_s"]
     return gap < _EQUAL or (has_rounds and row.highest["requests_per_s"] >= best.lowest["requests_per_s"])
 
 
-def _reason(best: Row, last: Row, rows: Sequence[Row]) -> str:
+def _reason(best: Row, last: Row, last_name: str) -> str:
     """How the winner differs from the last one in what can make a difference."""
     a, b = best.median, last.median
     claims = []
@@ -60,40 +72,13 @@ def _reason(best: Row, last: Row, rows: Sequence[Row]) -> str:
         claims.append(
             f"{a['gap_mean_s'] * 1e3:.2f} ms pass between two steps, not {b['gap_mean_s'] * 1e3:.2f} ms"
         )
-    if a["cpu_share"] - b["cpu_share"] > 0.01:
-        claims.append(f"it uses {a['cpu_share']:.0%} of the cores, not {b['cpu_share']:.0%}")
+    if a["step_mean_s"] < 0.98 * b["step_mean_s"]:
+        claims.append(f"a step takes {a['step_mean_s'] * 1e3:.2f} ms, not {b['step_mean_s'] * 1e3:.2f} ms")
     if a["steps"] < 0.95 * b["steps"]:
         claims.append(f"it needs {a['steps']:.0f} steps, not {b['steps']:.0f}")
-    step_a, step_b = _step_s(a), _step_s(b)
-    if step_a < 0.98 * step_b:
-        claims.append(f"a step takes {step_a * 1e3:.1f} ms, not {step_b * 1e3:.1f} ms")
+    if a["cpu_share"] - b["cpu_share"] > 0.01:
+        claims.append(f"it uses {a['cpu_share']:.0%} of the cores, not {b['cpu_share']:.0%}")
     if not claims:
-        return f"Neither steps, gaps nor CPU use explain its lead over {_name(last, rows)}."
+        return f"Neither steps, gaps nor CPU use explain the lead over {last_name}."
     text = claims[0] if len(claims) == 1 else ", ".join(claims[:-1]) + ", and " + claims[-1]
-    return f"Against {_name(last, rows)}, {text}."
-
-
-def _step_s(median: Mapping[str, float]) -> float:
-    return median["busy_share"] * median["seconds"] / max(median["steps"], 1.0)
-
-
-def _name(row: Row, rows: Sequence[Row]) -> str:
-    """As short as it is clear among ``rows``."""
-    candidate = row.candidate
-    if len({other.candidate.parallelism for other in rows}) == 1:
-        return candidate.mode
-    if len({other.candidate.mode for other in rows}) == 1:
-        return candidate.parallelism
-    return f"{candidate.mode}/{candidate.parallelism}"
-
-
-def _sweeps(report: ConcurrencyReport) -> Iterator[str]:
-    for sweep in report.sweeps:
-        speeds = ", ".join(f"{point.threads}: {point.requests_per_s:.2f}" for point in sweep.points)
-        where = f"{sweep.load}, {sweep.clients} clients, {sweep.mode}, {sweep.parallelism}"
-        most = sweep.points[-1].threads
-        if sweep.pays_up_to == most:
-            end = f"every thread up to {most} pays"
-        else:
-            end = f"threads beyond {sweep.pays_up_to} do not pay"
-        yield f"{where}: {end} (requests/s by threads: {speeds})."
+    return f"Compared with {last_name}, {text}."
