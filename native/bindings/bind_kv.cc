@@ -58,7 +58,24 @@ nb::dict counters(const KvManager& kv) {
   dict["num_evictions"] = totals.num_evictions;
   dict["num_copies"] = totals.num_copies;
   dict["num_merged_blocks"] = totals.num_merged_blocks;
+  dict["num_versions"] = totals.num_versions;
   return dict;
+}
+
+std::pair<int64_t, int32_t> pin_prefix(KvManager& kv, const Tokens& token_ids, const nb::bytes& salt) {
+  std::optional<nb::gil_scoped_release> release;
+  const std::string_view salt_view = view(salt);
+  if (token_ids.size() > kLongTokens) release.emplace();
+  const PinnedPrefix pinned = kv.pin_prefix(token_ids, salt_view);
+  return {pinned.handle, pinned.num_tokens};
+}
+
+void register_snapshot(nb::module_& m) {
+  nb::class_<BlockSnapshot>(
+      m, "BlockSnapshot", "Blocks with complete content and their versions. Immutable; holds no references.")
+      .def_ro("blocks", &BlockSnapshot::blocks)
+      .def_ro("versions", &BlockSnapshot::versions)
+      .def_ro("num_tokens", &BlockSnapshot::num_tokens, "Positions of the sequence that they hold, from 0.");
 }
 
 void register_block_table(nb::module_& m) {
@@ -80,6 +97,7 @@ void register_block_table(nb::module_& m) {
 
 void register_kv(nb::module_& m) {
   register_block_table(m);
+  register_snapshot(m);
   nb::class_<KvManager> kv(
       m, "KvManager",
       "Which block holds which position of which sequence, and the prefix cache. One thread "
@@ -118,11 +136,21 @@ void register_kv(nb::module_& m) {
       .def(
           "snapshot", [](KvManager& self, int64_t seq_id) { return BlockTableHandle{self.snapshot(seq_id)}; },
           nb::arg("seq_id"), "The sequence's blocks, immutable and without copying.")
+      .def("capture", &KvManager::capture, nb::arg("seq_id"),
+           "The sequence's blocks whose content is complete, with versions: full ones, and the last one "
+           "unless "
+           "positions after the committed ones are granted.")
       .def("take_copies", &take_copies,
            "Block copies (src, dst) due since the last call, to be done in this order before the next step "
            "writes.")
       .def("reset_cache", &KvManager::reset_cache,
-           "Forget all cached content. Open sequences keep running and no longer publish.");
+           "Forget all cached content, pinned too. Open sequences keep running and no longer publish.")
+      .def(
+          "pin_prefix", &pin_prefix, nb::arg("token_ids"), nb::arg("salt") = nb::bytes("", 0),
+          "Keep the published full blocks at the start of token_ids from eviction: (handle, number of tokens "
+          "kept). Raises NativeError (\"invalid_argument\", ...) when none is published or more than "
+          "max_pinned_blocks would be kept. Releases the GIL for more than 4096 tokens.")
+      .def("unpin", &KvManager::unpin, nb::arg("handle"), "Let a pinned prefix go.");
   kv.def("has_sequence", &KvManager::has_sequence, nb::arg("seq_id"))
       .def("num_committed", &KvManager::num_committed, nb::arg("seq_id"))
       .def("num_refs", &KvManager::num_refs, nb::arg("block"))
@@ -136,6 +164,9 @@ void register_kv(nb::module_& m) {
       .def_prop_ro("block_tokens", &KvManager::block_tokens)
       .def_prop_ro("num_sequences", &KvManager::num_sequences)
       .def_prop_ro("num_free_blocks", &KvManager::num_free_blocks, "Free and evictable blocks.")
+      .def_prop_ro("num_pinned_blocks", &KvManager::num_pinned_blocks)
+      .def_prop_ro("max_pinned_blocks", &KvManager::max_pinned_blocks,
+                   "How many blocks pins may keep; the others are always left to sequences.")
       .def_prop_ro("num_cached_blocks", &KvManager::num_cached_blocks,
                    "Evictable blocks: kept for a later prompt.");
 }

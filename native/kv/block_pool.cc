@@ -20,7 +20,7 @@ BlockPool::BlockPool(int32_t num_blocks) {
                 "a block pool needs at least 1 block, got " + std::to_string(num_blocks));
   }
   states_.resize(num_blocks);
-  versions_ = std::make_unique<std::atomic<uint64_t>[]>(num_blocks);
+  versions_ = std::make_shared<BlockVersions>(num_blocks);
   free_.reserve(num_blocks);
   for (int32_t block = num_blocks - 1; block >= 0; --block) free_.push_back(block);
 }
@@ -69,7 +69,7 @@ void BlockPool::drop_cached(int32_t block) {
 void BlockPool::grant_write(int32_t block) {
   if (states_[check(block)].num_refs != 1)
     throw_internal("write grant for a block without a sole owner", block);
-  versions_[block].fetch_add(1, std::memory_order_release);
+  versions_->raise(block);
 }
 
 size_t BlockPool::check(int32_t block) const {

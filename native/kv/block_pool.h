@@ -9,10 +9,11 @@
 // Owner: the engine's main thread calls everything. version() may be read from any thread.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
+
+#include "kv/block_snapshot.h"
 
 namespace plait {
 
@@ -42,10 +43,14 @@ class BlockPool {
   // exactly one reference.
   void grant_write(int32_t block);
 
-  // Any thread. Written by grant_write (release), read with acquire. A reader of a block's bytes reads the
-  // version, copies the bytes, issues an acquire fence and reads it again: a difference means that the copy
-  // may be torn.
-  uint64_t version(int32_t block) const { return versions_[check(block)].load(std::memory_order_acquire); }
+  // Any thread. How often the block was granted to be written; see block_snapshot.h for what readers do with
+  // it.
+  uint64_t version(int32_t block) const {
+    check(block);
+    return versions_->of(block);
+  }
+  // The versions themselves, for readers in other threads.
+  std::shared_ptr<const BlockVersions> versions() const { return versions_; }
 
   int32_t num_refs(int32_t block) const { return states_[check(block)].num_refs; }
   bool is_cached(int32_t block) const { return states_[check(block)].is_cached; }
@@ -76,7 +81,7 @@ class BlockPool {
   int32_t oldest_ = kNoBlock;
   int32_t newest_ = kNoBlock;
   int32_t num_cached_ = 0;
-  std::unique_ptr<std::atomic<uint64_t>[]> versions_;
+  std::shared_ptr<BlockVersions> versions_;
 };
 
 }  // namespace plait

@@ -27,7 +27,8 @@ KvManager::KvManager(int32_t num_blocks, int32_t block_tokens, std::string model
     : block_tokens_(checked_block_tokens(block_tokens)),
       model_id_(std::move(model_id)),
       pool_(num_blocks),
-      index_(num_blocks, block_tokens) {}
+      index_(num_blocks, block_tokens),
+      num_pins_(static_cast<size_t>(num_blocks), 0) {}
 
 int32_t KvManager::open_sequence(int64_t seq_id, std::span<const int32_t> token_ids, std::string_view salt,
                                  bool use_cache) {
@@ -38,21 +39,31 @@ int32_t KvManager::open_sequence(int64_t seq_id, std::span<const int32_t> token_
   if (!use_cache) return 0;
 
   sequence.key = PrefixIndex::root_key(model_id_, salt);
-  const size_t block_tokens = block_tokens_;
-  const size_t max_blocks = token_ids.empty() ? 0 : (token_ids.size() - 1) / block_tokens;
-  for (size_t i = 0; i < max_blocks; ++i) {
-    const auto tokens = token_ids.subspan(i * block_tokens, block_tokens);
-    const PrefixIndex::Key key = PrefixIndex::child_key(sequence.key, tokens);
-    const int32_t block = index_.find(key, sequence.key, tokens);
-    if (block == PrefixIndex::kNoBlock) break;
+  const size_t max_blocks = token_ids.empty() ? 0 : (token_ids.size() - 1) / block_tokens_;
+  walk_prefix(token_ids, max_blocks, sequence.key, [&](int32_t block, const PrefixIndex::Key& key) {
     pool_.acquire(block);
     sequence.blocks.push_back(block);
     sequence.key = key;
-  }
-  sequence.num_committed = static_cast<int32_t>(sequence.blocks.size() * block_tokens);
+  });
+  sequence.num_committed = static_cast<int32_t>(sequence.blocks.size() * block_tokens_);
+  sequence.num_granted = sequence.num_committed;
   counters_.num_lookup_tokens += token_ids.size();
   counters_.num_hit_tokens += sequence.num_committed;
   return sequence.num_committed;
+}
+
+template <typename Visit>
+void KvManager::walk_prefix(std::span<const int32_t> token_ids, size_t max_blocks,
+                            const PrefixIndex::Key& root, const Visit& visit) const {
+  PrefixIndex::Key parent = root;
+  for (size_t i = 0; i < max_blocks; ++i) {
+    const auto tokens = token_ids.subspan(i * block_tokens_, block_tokens_);
+    const PrefixIndex::Key key = PrefixIndex::child_key(parent, tokens);
+    const int32_t block = index_.find(key, parent, tokens);
+    if (block == PrefixIndex::kNoBlock) return;
+    visit(block, key);
+    parent = key;
+  }
 }
 
 bool KvManager::try_grow(int64_t seq_id, int32_t num_tokens, int32_t first_write) {
@@ -80,6 +91,7 @@ bool KvManager::try_grow(int64_t seq_id, int32_t num_tokens, int32_t first_write
     pool_.grant_write(sequence.blocks.back());
     sequence.snapshot.reset();
   }
+  sequence.num_granted = std::max(sequence.num_granted, num_tokens);
   return true;
 }
 
@@ -160,7 +172,73 @@ BlockTable KvManager::snapshot(int64_t seq_id) {
   return sequence.snapshot;
 }
 
+BlockSnapshot KvManager::capture(int64_t seq_id) const {
+  const Sequence& sequence = find(seq_id);
+  const int32_t num_tokens = sequence.num_granted > sequence.num_committed
+                                 ? sequence.num_committed / block_tokens_ * block_tokens_
+                                 : sequence.num_committed;
+  const auto num_blocks = static_cast<size_t>((num_tokens + block_tokens_ - 1) / block_tokens_);
+  BlockSnapshot captured;
+  captured.num_tokens = num_tokens;
+  captured.blocks.assign(sequence.blocks.begin(), sequence.blocks.begin() + num_blocks);
+  captured.versions.reserve(num_blocks);
+  for (const int32_t block : captured.blocks) captured.versions.push_back(pool_.version(block));
+  return captured;
+}
+
+PinnedPrefix KvManager::pin_prefix(std::span<const int32_t> token_ids, std::string_view salt) {
+  std::vector<int32_t> blocks;
+  walk_prefix(token_ids, token_ids.size() / block_tokens_, PrefixIndex::root_key(model_id_, salt),
+              [&](int32_t block, const PrefixIndex::Key&) { blocks.push_back(block); });
+  if (blocks.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, "cannot pin a prefix of " + std::to_string(token_ids.size()) +
+                                                 " tokens: its first full block of " +
+                                                 std::to_string(block_tokens_) +
+                                                 " tokens is not in the cache; compute it first");
+  }
+  const auto num_new = static_cast<int32_t>(
+      std::count_if(blocks.begin(), blocks.end(), [&](int32_t block) { return num_pins_[block] == 0; }));
+  if (num_pinned_blocks_ + num_new > max_pinned_blocks()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "cannot pin " + std::to_string(num_new) +
+                    " more blocks: " + std::to_string(num_pinned_blocks_) + " are pinned, and at most " +
+                    std::to_string(max_pinned_blocks()) + " of " + std::to_string(num_blocks()) + " may be");
+  }
+  for (const int32_t block : blocks) {
+    pool_.acquire(block);
+    num_pinned_blocks_ += num_pins_[block]++ == 0;
+  }
+  const auto num_tokens = static_cast<int32_t>(blocks.size()) * block_tokens_;
+  const int64_t handle = next_pin_++;
+  pins_.emplace(handle, std::move(blocks));
+  return {handle, num_tokens};
+}
+
+void KvManager::unpin(int64_t handle) {
+  const auto it = pins_.find(handle);
+  if (it == pins_.end()) {
+    throw Error(ErrorCode::kInvalidArgument, "no prefix is pinned as " + std::to_string(handle));
+  }
+  release_pins(it->second);
+  pins_.erase(it);
+}
+
+// Last block first, as in close_sequence.
+void KvManager::release_pins(const std::vector<int32_t>& blocks) {
+  for (auto it = blocks.rbegin(); it != blocks.rend(); ++it) {
+    num_pinned_blocks_ -= --num_pins_[*it] == 0;
+    release(*it);
+  }
+}
+
+KvCounters KvManager::counters() const {
+  KvCounters counters = counters_;
+  counters.num_versions = pool_.versions()->num_raises();
+  return counters;
+}
+
 void KvManager::reset_cache() {
+  for (auto& [handle, blocks] : pins_) release_pins(std::exchange(blocks, {}));
   while (pool_.try_evict() != BlockPool::kNoBlock) {
   }
   index_.clear();
@@ -197,10 +275,24 @@ void KvManager::check_consistency() const {
     const bool has_room =
         sequence.blocks.size() * block_tokens_ >= static_cast<size_t>(sequence.num_committed);
     const bool has_tail = sequence.tail.size() == static_cast<size_t>(sequence.num_committed % block_tokens_);
-    if (!has_room || !has_tail || (sequence.snapshot && *sequence.snapshot != sequence.blocks)) {
+    const bool is_granted =
+        sequence.num_granted >= sequence.num_committed &&
+        sequence.blocks.size() * block_tokens_ >= static_cast<size_t>(sequence.num_granted);
+    if (!has_room || !has_tail || !is_granted ||
+        (sequence.snapshot && *sequence.snapshot != sequence.blocks)) {
       throw Error(ErrorCode::kInternal, "sequence " + std::to_string(seq_id) + " contradicts itself");
     }
   }
+  std::vector<int32_t> num_pins(num_blocks(), 0);
+  for (const auto& [handle, blocks] : pins_) {
+    for (const int32_t block : blocks) {
+      ++num_refs[block];
+      ++num_pins[block];
+    }
+  }
+  const auto num_pinned = num_blocks() - std::count(num_pins.begin(), num_pins.end(), 0);
+  if (num_pins != num_pins_ || num_pinned != num_pinned_blocks_ || num_pinned > max_pinned_blocks())
+    throw Error(ErrorCode::kInternal, "pinned blocks are miscounted");
   int32_t num_published = 0;
   for (int32_t block = 0; block < num_blocks(); ++block) {
     const bool is_published = index_.is_published(block);

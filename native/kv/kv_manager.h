@@ -14,7 +14,7 @@
 //
 // Owner: the engine's main thread calls everything. From any thread: block_version(), and reading a snapshot
 // that snapshot() returned, for as long as the reader holds it. A snapshot holds no references: a reader of
-// bytes from another thread must compare versions before and after (see BlockPool::version).
+// bytes from another thread needs what capture() returns (see block_snapshot.h).
 #pragma once
 
 #include <cstdint>
@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "kv/block_pool.h"
+#include "kv/block_snapshot.h"
 #include "kv/prefix_index.h"
 
 namespace plait {
@@ -45,6 +46,13 @@ struct KvCounters {
   uint64_t num_evictions = 0;      // cached blocks that gave way to new ones
   uint64_t num_copies = 0;         // copies due by copy-on-write
   uint64_t num_merged_blocks = 0;  // own blocks given up for an equal published one
+  uint64_t num_versions = 0;       // write grants: each raises the version of a block
+};
+
+// A prefix that is kept; `num_tokens` of it are, in full blocks.
+struct PinnedPrefix {
+  int64_t handle = 0;
+  int32_t num_tokens = 0;
 };
 
 class KvManager {
@@ -89,10 +97,27 @@ class KvManager {
   std::span<const int32_t> block_table(int64_t seq_id) const { return find(seq_id).blocks; }
   // Immutable; shared between calls until the table changes.
   BlockTable snapshot(int64_t seq_id);
+  // The blocks whose content is complete, with their versions: those that are full of committed positions,
+  // and the last one that is not full unless positions after the committed ones are granted (a step in flight
+  // may write them). `num_tokens` says up to which position that is.
+  BlockSnapshot capture(int64_t seq_id) const;
   // Copies due since the last call; perform them in this order before the next step's writes.
   std::vector<BlockCopy> take_copies() { return std::exchange(copies_, {}); }
 
-  // Forgets all cached content; sequences that are open keep running and no longer publish.
+  // Keeps the published blocks of a prefix from eviction until unpin: the longest run of full blocks from its
+  // start (the last one too, other than for open_sequence). They count as used. Pins may overlap; a block
+  // counts once. Throws Error (kInvalidArgument) when not even the first block is published, or when more
+  // than max_pinned_blocks() would be pinned.
+  PinnedPrefix pin_prefix(std::span<const int32_t> token_ids, std::string_view salt);
+  // Throws Error (kInvalidArgument) for a handle that is not pinned.
+  void unpin(int64_t handle);
+  // Distinct blocks.
+  int32_t num_pinned_blocks() const { return num_pinned_blocks_; }
+  // A quarter of the pool: the rest always stays for sequences, so that what fits there can never starve.
+  int32_t max_pinned_blocks() const { return num_blocks() / 4; }
+
+  // Forgets all cached content; sequences that are open keep running and no longer publish. Pinned blocks are
+  // let go as well; their handles stay valid and hold nothing.
   void reset_cache();
 
   bool has_sequence(int64_t seq_id) const { return sequences_.contains(seq_id); }
@@ -106,7 +131,9 @@ class KvManager {
   int32_t num_cached_blocks() const { return pool_.num_cached(); }
   int32_t num_refs(int32_t block) const { return pool_.num_refs(block); }
   uint64_t block_version(int32_t block) const { return pool_.version(block); }
-  const KvCounters& counters() const { return counters_; }
+  // Of all blocks, for readers in other threads.
+  std::shared_ptr<const BlockVersions> versions() const { return pool_.versions(); }
+  KvCounters counters() const;
 
   // Recounts everything; throws Error (kInternal) on a contradiction. For tests.
   void check_consistency() const;
@@ -118,6 +145,7 @@ class KvManager {
     std::vector<int32_t> tail;  // committed tokens after the last full block
     PrefixIndex::Key key;       // of the last full block, or the root
     int32_t num_committed = 0;
+    int32_t num_granted = 0;  // positions that were granted to be written, from the start
     bool is_publishing = true;
   };
 
@@ -128,6 +156,11 @@ class KvManager {
   void release(int32_t block) { pool_.release(block, index_.is_published(block)); }
   void make_writable(Sequence& sequence, size_t block_idx, bool has_content);
   void seal_tail(Sequence& sequence);
+  // Calls visit(block, key) for the published blocks at the start of `token_ids`, `max_blocks` at most.
+  template <typename Visit>
+  void walk_prefix(std::span<const int32_t> token_ids, size_t max_blocks, const PrefixIndex::Key& root,
+                   const Visit& visit) const;
+  void release_pins(const std::vector<int32_t>& blocks);
 
   const int32_t block_tokens_;
   const std::string model_id_;
@@ -135,6 +168,10 @@ class KvManager {
   PrefixIndex index_;
   std::unordered_map<int64_t, Sequence> sequences_;
   std::vector<BlockCopy> copies_;
+  std::unordered_map<int64_t, std::vector<int32_t>> pins_;  // blocks by handle
+  std::vector<int32_t> num_pins_;                           // by block
+  int32_t num_pinned_blocks_ = 0;
+  int64_t next_pin_ = 1;
   KvCounters counters_;
 };
 

@@ -90,6 +90,11 @@ class ObjectRing:
     def try_pop(self, default: object | None = None) -> object:
         """Take the oldest object, or return `default` when the ring is empty."""
 
+    def wait_pop(self, default: object | None = None, timeout_s: float | None = None, spin_s: float = 0.0) -> object:
+        """
+        Take the oldest object; sleep on the doorbell while there is none, and return `default` after `timeout_s` (None: no limit). Releases the GIL while it waits. Raises NativeError for a ring without a doorbell.
+        """
+
     def pop_all(self, max: int | None = None) -> list[object]:
         """
         Take what is there, oldest first: at most `max` objects, and at most one ring full.
@@ -122,6 +127,11 @@ class SpscObjectRing:
     def try_pop(self, default: object | None = None) -> object:
         """Take the oldest object, or return `default` when the ring is empty."""
 
+    def wait_pop(self, default: object | None = None, timeout_s: float | None = None, spin_s: float = 0.0) -> object:
+        """
+        Take the oldest object; sleep on the doorbell while there is none, and return `default` after `timeout_s` (None: no limit). Releases the GIL while it waits. Raises NativeError for a ring without a doorbell.
+        """
+
     def pop_all(self, max: int | None = None) -> list[object]:
         """
         Take what is there, oldest first: at most `max` objects, and at most one ring full.
@@ -144,6 +154,21 @@ class BlockTable:
     def __getitem__(self, idx: int) -> int: ...
 
     def to_list(self) -> list[int]: ...
+
+class BlockSnapshot:
+    """
+    Blocks with complete content and their versions. Immutable; holds no references.
+    """
+
+    @property
+    def blocks(self) -> list[int]: ...
+
+    @property
+    def versions(self) -> list[int]: ...
+
+    @property
+    def num_tokens(self) -> int:
+        """Positions of the sequence that they hold, from 0."""
 
 class KvManager:
     """
@@ -181,6 +206,11 @@ class KvManager:
     def snapshot(self, seq_id: int) -> BlockTable:
         """The sequence's blocks, immutable and without copying."""
 
+    def capture(self, seq_id: int) -> BlockSnapshot:
+        """
+        The sequence's blocks whose content is complete, with versions: full ones, and the last one unless positions after the committed ones are granted.
+        """
+
     def take_copies(self) -> list[tuple[int, int]]:
         """
         Block copies (src, dst) due since the last call, to be done in this order before the next step writes.
@@ -188,8 +218,16 @@ class KvManager:
 
     def reset_cache(self) -> None:
         """
-        Forget all cached content. Open sequences keep running and no longer publish.
+        Forget all cached content, pinned too. Open sequences keep running and no longer publish.
         """
+
+    def pin_prefix(self, token_ids: Sequence[int], salt: bytes = ...) -> tuple[int, int]:
+        """
+        Keep the published full blocks at the start of token_ids from eviction: (handle, number of tokens kept). Raises NativeError ("invalid_argument", ...) when none is published or more than max_pinned_blocks would be kept. Releases the GIL for more than 4096 tokens.
+        """
+
+    def unpin(self, handle: int) -> None:
+        """Let a pinned prefix go."""
 
     def has_sequence(self, seq_id: int) -> bool: ...
 
@@ -218,6 +256,15 @@ class KvManager:
     @property
     def num_free_blocks(self) -> int:
         """Free and evictable blocks."""
+
+    @property
+    def num_pinned_blocks(self) -> int: ...
+
+    @property
+    def max_pinned_blocks(self) -> int:
+        """
+        How many blocks pins may keep; the others are always left to sequences.
+        """
 
     @property
     def num_cached_blocks(self) -> int:
@@ -385,6 +432,42 @@ class SlotStart:
     @property
     def output_ids(self) -> list[int]: ...
 
+    @property
+    def temperature(self) -> float: ...
+
+    @property
+    def top_p(self) -> float: ...
+
+    @property
+    def top_k(self) -> int: ...
+
+    @property
+    def min_p(self) -> float: ...
+
+    @property
+    def repetition_penalty(self) -> float: ...
+
+    @property
+    def presence_penalty(self) -> float: ...
+
+    @property
+    def frequency_penalty(self) -> float: ...
+
+    @property
+    def seed(self) -> int: ...
+
+    @property
+    def num_logprobs(self) -> int: ...
+
+    @property
+    def min_tokens(self) -> int: ...
+
+    @property
+    def stop_token_ids(self) -> list[int]: ...
+
+    @property
+    def logit_bias(self) -> list[tuple[int, float]]: ...
+
 class StepInput:
     """One step, see native/plan/step.h."""
 
@@ -459,6 +542,11 @@ class StepInput:
 class StepResult:
     """What one step gave; error is empty when it ran."""
 
+    def __init__(self, step_id: int, error: str = '', tokens: Sequence[int] = [], logprobs: Sequence[float] = [], ranks: Sequence[int] = [], tops: Sequence[Sequence[tuple[int, float]]] = [], scores: Sequence[tuple[float, int, Sequence[tuple[int, float]]]] = [], begin_ns: int = 0, end_ns: int = 0) -> None:
+        """
+        For executors other than ComputeThread. One entry per sample in each column.
+        """
+
     @property
     def step_id(self) -> int: ...
 
@@ -503,34 +591,413 @@ class KvStorage:
     @property
     def num_blocks(self) -> int: ...
 
+def evaluate_logits(plan: Plan, weights: Weights, isa: str, token_ids: Sequence[int], chunk_tokens: int, num_threads: int) -> bytearray:
+    """
+    Logits after every token as the bytes of float32 [num_tokens][vocab]. Releases the GIL.
+    """
+
+class KvTransfer:
+    """What became of one save or fetch."""
+
+    @property
+    def ticket(self) -> int: ...
+
+    @property
+    def is_save(self) -> bool: ...
+
+    @property
+    def ok(self) -> bool: ...
+
+    @property
+    def is_file(self) -> bool:
+        """The ticket lies in the file, not in memory."""
+
+    @property
+    def error(self) -> str:
+        """Why not ok: "cancelled" after drop, or what to log."""
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks copied."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes copied."""
+
+    @property
+    def begin_ns(self) -> int:
+        """When the work began, on the clock of time.monotonic_ns."""
+
+    @property
+    def end_ns(self) -> int: ...
+
+class KvSwap:
+    """
+    Saves KV blocks to memory or a file and brings them back, on threads of its own. One thread calls everything but counters(). Nothing waits. The caller keeps its references to blocks of a save, and holds the blocks of a fetch alone, until the completion is popped. Wrong use raises NativeError ("invalid_argument", ...).
+    """
+
+    def __init__(self, storage: KvStorage, kv: KvManager, done_bell: Doorbell, ram_bytes: int = 0, dir: str = '', file_bytes: int = 0) -> None:
+        """
+        Up to ram_bytes are kept in memory, then up to file_bytes (0: no bound) in a file without a name in `dir` ("": no file). Raises NativeError ("system", ...) when no file can be made there.
+        """
+
+    def try_save(self, ticket: int, snapshot: BlockSnapshot) -> bool:
+        """
+        Begin to save what KvManager.capture gave. False, with nothing changed, when there is no room or too much is under way: compute it again instead.
+        """
+
+    def try_fetch(self, ticket: int, blocks: Sequence[int]) -> bool:
+        """
+        Begin to bring saved block i back into blocks[i]; -1 skips it. Only after every step has come back that was submitted before the blocks were granted. False when too much is under way: ask again.
+        """
+
+    def drop(self, ticket: int) -> None:
+        """
+        Forget a ticket. What is under way is cancelled and still completes, not ok; until then the number stays taken.
+        """
+
+    def pop_transfers(self) -> list[KvTransfer]:
+        """What has completed since the last call, in the order of completion."""
+
+    def is_saved(self, ticket: int) -> bool:
+        """The ticket is kept and no transfer of it is under way."""
+
+    def has_room(self, num_blocks: int) -> bool:
+        """try_save would take so many blocks now."""
+
+    def counters(self) -> dict[str, int]:
+        """Totals since construction and what is kept now, by name. Any thread."""
+
+    @property
+    def num_transfers(self) -> int:
+        """Saves and fetches whose completion is not popped."""
+
+MIN_SLICE_TOKENS: int = 64
+
+class SchedulerLimits:
+    """The scheduler's fixed limits."""
+
+    def __init__(self, *, num_blocks: int, block_tokens: int, max_batch_size: int = 64, max_batch_tokens: int = 512, prefill_chunk_tokens: int = 512, batch_timeout_s: float = 0.0, enable_prefix_cache: bool = True, target_step_s: float = 0.1, vocab_size: int = 0, eos_token_ids: Sequence[int] = []) -> None:
+        """
+        See native/scheduler/limits.h. Raises NativeError ("invalid_argument") with the name of what is out of range.
+        """
+
+    @property
+    def num_blocks(self) -> int: ...
+
+    @property
+    def block_tokens(self) -> int: ...
+
+    @property
+    def max_batch_size(self) -> int: ...
+
+    @property
+    def max_batch_tokens(self) -> int: ...
+
+    @property
+    def prefill_chunk_tokens(self) -> int: ...
+
+    @property
+    def batch_timeout_s(self) -> float: ...
+
+    @property
+    def enable_prefix_cache(self) -> bool: ...
+
+    @property
+    def target_step_s(self) -> float: ...
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    @property
+    def eos_token_ids(self) -> list[int]: ...
+
+    @property
+    def num_slots(self) -> int:
+        """Sequences that may run."""
+
+class Request:
+    """
+    A request for the scheduler. Whoever adds it takes its content, once; what is shown here stays.
+    """
+
+    def __init__(self, request_id: int, prompt_ids: Sequence[int], max_tokens: int, produced_ids: Sequence[int] = [], n: int = 1, ignore_eos: bool = False, num_prompt_logprobs: int = -1, tenant: bytes = ..., priority: int = 0, arrived_ns: int = 0, deadline_ns: int | None = None, may_hold: bool = True) -> None:
+        """
+        num_prompt_logprobs: -1 for none. Times are those of time.monotonic_ns().
+        """
+
+    def set_sampling(self, *, temperature: float = 1.0, top_p: float = 1.0, top_k: int = 0, min_p: float = 0.0, repetition_penalty: float = 1.0, presence_penalty: float = 0.0, frequency_penalty: float = 0.0, seed: int = 0, num_logprobs: int = -1, min_tokens: int = 0, stop_token_ids: Sequence[int] = [], logit_bias: Sequence[tuple[int, float]] = []) -> None:
+        """
+        seed: of choice 0. num_logprobs: -1 for none. Raises NativeError when the content was taken.
+        """
+
+    @property
+    def request_id(self) -> int: ...
+
+    @property
+    def n(self) -> int: ...
+
+    @property
+    def num_prompt(self) -> int:
+        """Prompt tokens."""
+
+class OutputBatch:
+    """Outputs of a scheduler, in order."""
+
+    def __len__(self) -> int: ...
+
+    def take(self) -> list[tuple[object, ...]]:
+        """
+        Give the outputs away, each as a tuple in the order of plait.types.TokenOutput's fields; logprobs are tuples in the order of TokenLogprob's.
+        """
+
+class SchedulerStats:
+    """
+    Totals of a scheduler, see native/scheduler/stats.h. Any thread may read.
+    """
+
+    @property
+    def requests_total(self) -> int: ...
+
+    @property
+    def requests_dequeued_total(self) -> int: ...
+
+    @property
+    def dequeued_prompt_tokens_total(self) -> int: ...
+
+    @property
+    def dequeued_choices_total(self) -> int: ...
+
+    @property
+    def requests_finished_total(self) -> int: ...
+
+    @property
+    def choices_aborted_total(self) -> int: ...
+
+    @property
+    def choices_failed_total(self) -> int: ...
+
+    @property
+    def prompt_tokens_total(self) -> int: ...
+
+    @property
+    def cached_tokens_total(self) -> int: ...
+
+    @property
+    def generated_tokens_total(self) -> int: ...
+
+    @property
+    def prefill_tokens_total(self) -> int: ...
+
+    @property
+    def dropped_tokens_total(self) -> int: ...
+
+    @property
+    def preemptions_total(self) -> int: ...
+
+class PlannedStep:
+    """Whose rows a step holds, by (request_id, index)."""
+
+    @property
+    def step_id(self) -> int: ...
+
+    @property
+    def num_prefill_tokens(self) -> int: ...
+
+    @property
+    def rows(self) -> list[tuple[int, int]]:
+        """By entry of StepInput.seq_slots."""
+
+    @property
+    def forked(self) -> list[tuple[int, int]]:
+        """They sample from the row of another choice."""
+
+    @property
+    def starts(self) -> list[tuple[int, int]]:
+        """By entry of StepInput.slot_starts."""
+
+class Scheduler:
+    """
+    Which tokens of which sequences run in the next step. One thread calls everything; stats and the num_ gauges may be read from any.
+    """
+
+    def __init__(self, limits: SchedulerLimits, kv: KvManager) -> None: ...
+
+    def add(self, request: Request) -> None:
+        """
+        Queue a request and take its content. Raises NativeError, and takes nothing, for one that cannot run or whose id is in use.
+        """
+
+    def refuse(self, request: Request, reason: str, error: str | None = None) -> None:
+        """Instead of add: one last output for each choice of the request."""
+
+    def abort(self, request_id: int) -> None:
+        """Unknown and ended ones are ignored."""
+
+    def end(self, request_id: int, reason: str, error: str | None = None) -> None:
+        """End what has not ended of a request."""
+
+    def end_all(self, reason: str, error: str | None = None) -> None: ...
+
+    def schedule(self, now_ns: int) -> StepInput | None:
+        """
+        The next step, or None when nothing can run before a result, an arrival or next_wakeup_ns(). Releases the GIL when a prompt of more than 4096 tokens is to be admitted.
+        """
+
+    def finish_step(self, result: StepResult) -> None:
+        """
+        Take in the result of the oldest planned step; raises NativeError for any other.
+        """
+
+    def fail_step(self, step_id: int, error: str) -> None:
+        """The step planned last could not be submitted: its sequences end."""
+
+    def take_outputs(self) -> OutputBatch:
+        """Outputs since the last call."""
+
+    def next_wakeup_ns(self) -> int | None:
+        """
+        When schedule() should be called again though nothing happened, or None.
+        """
+
+    def planned_step(self, last: bool = True) -> PlannedStep | None:
+        """
+        The newest step that is planned and not finished (or the oldest), None when there is none.
+        """
+
+    def check_idle(self) -> None:
+        """Raises NativeError unless nothing is left of any request. For tests."""
+
+    @property
+    def limits(self) -> SchedulerLimits: ...
+
+    @property
+    def stats(self) -> SchedulerStats: ...
+
+    @property
+    def has_work(self) -> bool:
+        """A request has not ended."""
+
+    @property
+    def num_requests(self) -> int: ...
+
+    @property
+    def num_waiting(self) -> int:
+        """Sequences without slot and blocks."""
+
+    @property
+    def num_running(self) -> int:
+        """Sequences that hold slot and blocks."""
+
+    @property
+    def num_free_blocks(self) -> int:
+        """Free and evictable blocks."""
+
+    @property
+    def prefill_token_s(self) -> float:
+        """Measured seconds per prompt token, 0 before the first measurement."""
+
+    @property
+    def hold_until_s(self) -> float:
+        """
+        time.monotonic() when the last wait for a fuller batch ends at the latest; 0 before the first.
+        """
+
 class ComputeThread:
     """Runs steps on a thread of its own, with a team of compute threads."""
 
-    def __init__(self, plan: Plan, weights: Weights, kv: KvStorage, results_bell: Doorbell, isa: str, num_threads: int, cpus: Sequence[int], max_tokens: int, max_slots: int) -> None: ...
+    def __init__(self, plan: Plan, weights: Weights, kv: KvStorage, results_bell: Doorbell, isa: str, num_threads: int, cpus: Sequence[int], max_tokens: int, max_slots: int, parallelism: str = 'tensor') -> None:
+        """
+        results_bell is rung for each result. parallelism: tensor, or pipeline, which needs 2 threads or more. Raises NativeError.
+        """
 
     def submit(self, step: StepInput) -> bool:
         """
-        Move the step into the ring. False: the ring is full and the step is unchanged. Raises NativeError for a bad step.
+        Move the step into the ring. False: the ring is full and the step is unchanged. Raises NativeError for a bad step, and after stop.
         """
 
-    def pop_results(self) -> list[StepResult]: ...
-
-    def stop(self) -> None:
-        """Finish the submitted steps and join. Releases the GIL."""
+    def pop_results(self) -> list[StepResult]:
+        """Those that are ready, in the order of their steps; never waits."""
 
     @property
     def num_steps(self) -> int: ...
 
     @property
-    def busy_ns(self) -> int: ...
+    def busy_ns(self) -> int:
+        """Nanoseconds in steps."""
 
     @property
-    def last_step_end_ns(self) -> int: ...
+    def last_step_end_ns(self) -> int:
+        """CLOCK_MONOTONIC in nanoseconds; 0 before the first step."""
 
-def evaluate_logits(plan: Plan, weights: Weights, isa: str, token_ids: Sequence[int], chunk_tokens: int, num_threads: int) -> bytearray:
+    def stop(self) -> None:
+        """Finish the submitted steps and join. Idempotent. Releases the GIL."""
+
+class InlineExecutor:
     """
-    Logits after every token as the bytes of float32 [num_tokens][vocab]. Releases the GIL.
+    Runs steps on the thread that calls run_next, which is member 0 of the team.
     """
+
+    def __init__(self, plan: Plan, weights: Weights, kv: KvStorage, isa: str, num_threads: int, cpus: Sequence[int], max_tokens: int, max_slots: int, parallelism: str = 'tensor') -> None:
+        """
+        As ComputeThread; the caller of run_next is not pinned: cpus[0] is for whoever wants to.
+        """
+
+    def submit(self, step: StepInput) -> bool:
+        """
+        Move the step into the ring. False: the ring is full and the step is unchanged. Raises NativeError for a bad step, and after stop.
+        """
+
+    def pop_results(self) -> list[StepResult]:
+        """Those that are ready, in the order of their steps; never waits."""
+
+    @property
+    def num_steps(self) -> int: ...
+
+    @property
+    def busy_ns(self) -> int:
+        """Nanoseconds in steps."""
+
+    @property
+    def last_step_end_ns(self) -> int:
+        """CLOCK_MONOTONIC in nanoseconds; 0 before the first step."""
+
+    def run_next(self) -> bool:
+        """
+        Run the oldest submitted step on this thread. False: there is none. Releases the GIL. One thread at a time.
+        """
+
+    def stop(self) -> None:
+        """
+        Take no more steps and run the submitted ones. Idempotent. Releases the GIL. Not beside run_next.
+        """
+
+def time_messages(kind: str, num_producers: int, message_bytes: int, num_messages: int, capacity: int, repeats: int, cpus: Sequence[int]) -> Timing:
+    """
+    Check, then time messages between native threads; kind: "spsc", "spsc-batch", "mpsc", "channel" or "mutex"; 8 or 64 bytes. Seconds of one message, by run. Releases the GIL.
+    """
+
+def time_round_trips(kind: str, num_rounds: int, cpus: Sequence[int]) -> Timing:
+    """
+    Seconds of each round trip between two native threads, over two queues. Releases the GIL.
+    """
+
+def time_line_transfers(num_rounds: int, repeats: int, cpus: Sequence[int]) -> list[float]:
+    """
+    Seconds that a cache line takes from one CPU to the other, by run. Releases the GIL.
+    """
+
+class Metronome:
+    """Rings a doorbell now and then from a native thread."""
+
+    def __init__(self, bell: Doorbell, period_s: float) -> None: ...
+
+    @property
+    def rung_at_ns(self) -> int:
+        """time.monotonic_ns() just before the last ring."""
+
+    def stop(self) -> None:
+        """Wait for the thread to end, a period at most. Releases the GIL."""
 
 class Timing:
     @property

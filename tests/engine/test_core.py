@@ -227,6 +227,7 @@ def test_the_queue_is_bounded_by_requests_and_by_tokens() -> None:
         last.wait()
 
 
+@pytest.mark.usefixtures("beside_steps")
 def test_aborted_requests_leave_the_queue_count() -> None:
     config = EngineConfig(block_tokens=4, max_batch_size=1, max_queued_requests=2)
     with FakeEngine(config) as engine:
@@ -265,23 +266,33 @@ def test_a_failed_step_ends_its_requests_and_the_engine_lives() -> None:
         engine.check_clean()
 
 
-def test_sampling_that_the_native_side_refuses_ends_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = FakeEngine(start=False)
-    make = engine.parts.new_slot_start
+def test_values_that_the_native_side_refuses_never_reach_the_main_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("plait.engine.core.validate_request", lambda request, info: None)
+    with FakeEngine() as engine:
+        fine = Collector()
+        with pytest.raises(InvalidRequestError):
+            engine.core.submit(request(top_k=2**40), Collector())
+        engine.core.submit(request(), fine)
+        check(fine.wait(), request())
+        assert engine.core.metrics()["requests_live"] == 0
 
-    def picky(**fields: object) -> object:
-        if fields["top_k"] == 13:
-            raise TypeError("incompatible function arguments")
-        return make(**fields)
 
-    object.__setattr__(engine.parts, "new_slot_start", picky)
-    engine.core.start()
-    with engine:
+def test_a_request_that_the_scheduler_refuses_ends_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("plait.engine.core.validate_request", lambda request, info: None)
+    with FakeEngine() as engine:
         odd, fine = Collector(2), Collector()
-        engine.core.submit(request(top_k=13, n=2), odd)
+        engine.core.submit(GenerateRequest((5, VOCAB), SamplingParams(n=2, max_tokens=4)), odd)
         engine.core.submit(request(), fine)
         assert odd.wait().reasons == [FinishReason.ERROR] * 2
+        assert "not in the vocabulary" in (odd.errors[0] or "")
         check(fine.wait(), request())
+        metrics = engine.core.metrics()
+        assert metrics["requests_live"] == metrics["queue_depth_requests"] == 0
+        assert metrics["requests_finished_total"] == 2
+        assert metrics["failed_total"] == 2
+        engine.check_clean()
 
 
 def test_a_step_that_is_refused_ends_its_requests_only() -> None:
@@ -307,10 +318,13 @@ def test_a_crash_of_the_main_thread_ends_everything_loudly(caplog: pytest.LogCap
         engine.core.submit(request(5, 400, n=3, ignore_eos=True), running)
         assert running.has_output.wait(10)
 
-        def explode(now: float) -> None:
-            raise MemoryError("injected crash")
+        class Broken:
+            def __getattr__(self, name: str) -> object:
+                if name == "schedule":
+                    raise MemoryError("injected crash")
+                return getattr(engine.core._scheduler, name)
 
-        engine.core._scheduler.schedule = explode  # type: ignore[method-assign, assignment]
+        engine.core._driver._steps.scheduler = Broken()
         assert running.wait().reasons == [FinishReason.ERROR] * 3
         assert "injected crash" in (running.errors[0] or "")
         health = engine.core.health()
@@ -320,7 +334,7 @@ def test_a_crash_of_the_main_thread_ends_everything_loudly(caplog: pytest.LogCap
         with pytest.raises(EngineDeadError, match="injected crash"):
             engine.core.submit(request(), Collector())
         engine.core.abort(1)
-    assert "main thread of the engine died" in caplog.text
+    assert "thread of the engine died" in caplog.text
 
 
 def test_a_crash_of_the_io_thread_ends_everything_loudly() -> None:
@@ -332,14 +346,15 @@ def test_a_crash_of_the_io_thread_ends_everything_loudly() -> None:
 
         engine.core.submit(request(5, 400, ignore_eos=True), running)
         assert running.has_output.wait(10)
-        engine.core._io._deliver_all = explode  # type: ignore[method-assign, assignment]
+        driver = engine.core._driver
+        getattr(driver, "_io", driver)._deliver_all = explode
         assert running.wait().reasons == [FinishReason.ERROR]
         with pytest.raises(EngineDeadError):
             engine.core.submit(request(), Collector())
         begin = time.monotonic()
         engine.core.close()
         assert time.monotonic() - begin < 5.0
-        assert not any(thread.is_alive() for thread in engine.core._threads)
+        assert engine.core._driver.join(0.0)
 
 
 def test_close_aborts_what_runs_and_refuses_what_comes() -> None:
@@ -353,7 +368,7 @@ def test_close_aborts_what_runs_and_refuses_what_comes() -> None:
         with pytest.raises(ShuttingDownError):
             engine.core.submit(request(), Collector())
         assert not engine.core.health().is_ready
-        assert not any(thread.is_alive() for thread in engine.core._threads)
+        assert engine.core._driver.join(0.0)
         engine.check_clean()
 
 
@@ -400,10 +415,12 @@ def test_a_failed_warm_up_is_an_error_at_start() -> None:
 def test_threads_carry_their_names() -> None:
     def names() -> set[str]:
         found = set()
-        for thread in engine.core._threads:
+        for thread in threading.enumerate():
+            if not thread.name.startswith("plait-"):
+                continue
             with open(f"/proc/self/task/{thread.native_id}/comm", encoding="ascii") as comm:
                 found.add(comm.read().strip())
         return found
 
     with FakeEngine() as engine:
-        assert names() == {"plait-main", "plait-io"}
+        assert names() == ({"plait-engine"} if engine.kind == "coroutine" else {"plait-main", "plait-io"})

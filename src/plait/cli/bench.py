@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from plait.cli.bench_concurrency import bench_concurrency
+from plait.cli.bench_input import parse_sizes, parse_words, resolve_or_pull
+from plait.cli.bench_output import check_writable, give_json, status, write
+from plait.cli.bench_queues import bench_queues
+
 if TYPE_CHECKING:
-    from plait.bench.concurrency.report import ConcurrencyReport
     from plait.bench.kernels import KernelReport
     from plait.bench.step import StepReport
-    from plait.config.engine import KvCacheDtype
+    from plait.config.engine import ComputeParallelism, KvCacheDtype
 
 bench_app = typer.Typer(help="Measure speed.", rich_markup_mode=None, no_args_is_help=True)
-
-_STDOUT = "-"
+bench_app.command("queues")(bench_queues)
+bench_app.command("concurrency")(bench_concurrency)
 
 
 @bench_app.callback()
@@ -38,6 +39,9 @@ def bench_step(
         int | None, typer.Option("--threads", "--num-compute-threads", help="Default: the core budget.")
     ] = None,
     kv_cache_dtype: Annotated[str, typer.Option(help="How the KV cache is stored: f16 or q8.")] = "f16",
+    compute_parallelism: Annotated[
+        str, typer.Option(help="How a step uses the threads: tensor or pipeline.")
+    ] = "tensor",
     json_path: Annotated[
         str | None, typer.Option("--json", help="Write the result there; - prints it as the last line.")
     ] = None,
@@ -47,21 +51,22 @@ def bench_step(
     from plait.weights.catalog import damage_explained
 
     settings = StepSettings(
-        batches=_parse_sizes("--batches", batches),
-        contexts=_parse_sizes("--contexts", contexts),
-        prompts=_parse_sizes("--prompts", prompts),
+        batches=parse_sizes("--batches", batches),
+        contexts=parse_sizes("--contexts", contexts),
+        prompts=parse_sizes("--prompts", prompts),
         decode_tokens=decode_tokens,
         repeats=repeats,
         num_compute_threads=num_compute_threads,
         kv_cache_dtype=cast("KvCacheDtype", kv_cache_dtype),  # check() looks
+        compute_parallelism=cast("ComputeParallelism", compute_parallelism),
     )
     settings.check()
-    _check_writable("--json", json_path)
-    path = _resolve(model)
+    check_writable("--json", json_path)
+    path = resolve_or_pull(model)
     with damage_explained(path):
         report = run_step_bench(path, settings)
     _print_table(report)
-    _give_json(report, json_path)
+    give_json(report.to_json(), json_path)
 
 
 @bench_app.command("kernels")
@@ -92,114 +97,26 @@ def bench_kernels(
     from plait.weights.catalog import damage_explained
 
     settings = KernelSettings(
-        tokens=_parse_sizes("--tokens", tokens),
-        contexts=_parse_sizes("--contexts", contexts),
-        prompts=_parse_sizes("--prompts", prompts),
+        tokens=parse_sizes("--tokens", tokens),
+        contexts=parse_sizes("--contexts", contexts),
+        prompts=parse_sizes("--prompts", prompts),
         repeats=repeats,
         num_compute_threads=num_compute_threads,
         isa=isa,
-        kernels=_parse_words(kernels),
+        kernels=parse_words(kernels),
     )
     settings.check()
-    _check_writable("--json", json_path)
-    _check_writable("--svg", svg_path)
-    path = _resolve(model)
-    with damage_explained(path), _status() as tell:
+    check_writable("--json", json_path)
+    check_writable("--svg", svg_path)
+    path = resolve_or_pull(model)
+    with damage_explained(path), status("reading the model") as tell:
         report = run_kernel_bench(path, settings, tell)
     _print_kernels(report)
     if svg_path is not None:
-        _write("--svg", Path(svg_path), draw_kernels(report))
-    _give_json(report, json_path)
+        write("--svg", Path(svg_path), draw_kernels(report))
+    give_json(report.to_json(), json_path)
     if report.has_wrong_kernels:
         raise typer.Exit(1)
-
-
-@bench_app.command("concurrency")
-def bench_concurrency(
-    model: Annotated[str | None, typer.Argument(help="GGUF file or catalogue name.")] = None,
-    level: Annotated[str, typer.Option(help="What runs in each process: engine.")] = "engine",
-    loads: Annotated[str, typer.Option(help="Loads by name or .json file; a list.")] = "chat,mixed,io",
-    modes: Annotated[str, typer.Option(help="Engine modes; a list. Default: all.")] = "",
-    parallelism: Annotated[str, typer.Option(help="Compute parallelisms; a list. Default: all.")] = "",
-    threads: Annotated[
-        str, typer.Option(help="Numbers of compute threads; a list. Default: 1 to all cores.")
-    ] = "",
-    clients: Annotated[str, typer.Option(help="Numbers of clients; a list. Default: the load's.")] = "",
-    rounds: Annotated[int, typer.Option(help="Runs of each, in turns; the median counts.")] = 3,
-    probes: Annotated[
-        bool, typer.Option(help="Measure how requests are taken in and what a long prompt does, too.")
-    ] = True,
-    quick: Annotated[bool, typer.Option("--quick", help="Tiny loads, one round: does it all run?")] = False,
-    json_path: Annotated[
-        str | None, typer.Option("--json", help="Write the result there; - prints it as the last line.")
-    ] = None,
-    svg_path: Annotated[str | None, typer.Option("--svg", help="Draw the result there.")] = None,
-) -> None:
-    """Every engine mode, compute parallelism and number of threads on the same load, each in its own process."""
-    from plait.bench.concurrency.picture import draw_report
-    from plait.bench.concurrency.runner import ConcurrencySettings, run_concurrency_bench
-    from plait.bench.concurrency.scenario import load_scenario
-    from plait.weights.catalog import damage_explained
-
-    if level != "engine":
-        raise typer.BadParameter(f"{level!r} is none; use engine", param_hint="--level")
-    settings = ConcurrencySettings(
-        loads=tuple(load_scenario(name) for name in _parse_words(loads)),
-        modes=_parse_words(modes),
-        parallelisms=_parse_words(parallelism),
-        threads=_parse_sizes("--threads", threads) if threads else (),
-        clients=_parse_sizes("--clients", clients) if clients else (),
-        rounds=rounds,
-        has_probes=probes,
-        is_quick=quick,
-    )
-    settings.check()
-    _check_writable("--json", json_path)
-    _check_writable("--svg", svg_path)
-    path = _resolve(model)
-    with damage_explained(path), _status() as tell:
-        report = run_concurrency_bench(path, settings, tell)
-    _print_concurrency(report)
-    if svg_path is not None:
-        _write("--svg", Path(svg_path), draw_report(report))
-    _give_json(report, json_path)
-    if report.differences:
-        raise typer.Exit(1)
-
-
-def _print_concurrency(report: ConcurrencyReport) -> None:
-    from rich.console import Console
-
-    from plait.bench.concurrency.table import WIDTH, print_report
-
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=WIDTH)
-    print_report(report, console)
-
-
-@contextmanager
-def _status() -> Iterator[Callable[[str], None]]:
-    """Says on a terminal's standard error what is measured."""
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield lambda _: None
-        return
-    with console.status("reading the model") as status:
-        yield lambda text: status.update(f"measuring {text}")
-
-
-def _parse_sizes(flag: str, text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(size) for size in text.split(","))
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is no list of numbers such as 1,8,32", param_hint=flag) from None
-
-
-def _parse_words(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def _print_table(report: StepReport) -> None:
@@ -292,43 +209,3 @@ def draw_kernels(report: KernelReport) -> str:
     machine = report.machine
     title = f"{report.model}: {machine['cpu']}, {machine['isa']}, {machine['num_compute_threads']} threads"
     return draw_roofline(title, report.ceilings["read"].together / 1e9, levels, points)
-
-
-def _resolve(model: str | None) -> Path:
-    from plait.cli.progress import PullBar
-    from plait.weights.catalog import DEFAULT_MODEL, resolve_model
-
-    with PullBar() as bar:
-        return resolve_model(model or DEFAULT_MODEL, bar.update)
-
-
-def _give_json(report: StepReport | KernelReport | ConcurrencyReport, path: str | None) -> None:
-    if path == _STDOUT:
-        print(json.dumps(report.to_json()))
-    elif path is not None:
-        _write("--json", Path(path), json.dumps(report.to_json(), indent=1) + "\n")
-
-
-def _check_writable(flag: str, path: str | None) -> None:
-    """Before minutes of measuring, not after. Raises ConfigError."""
-    if path is None or path == _STDOUT:
-        return
-    from plait.errors import ConfigError
-
-    is_new = not Path(path).exists()
-    try:
-        with open(path, "a", encoding="utf-8"):
-            pass
-        if is_new:
-            Path(path).unlink()
-    except OSError as error:
-        raise ConfigError(f"{flag}: {path}: {error.strerror}") from None
-
-
-def _write(flag: str, path: Path, text: str) -> None:
-    from plait.errors import ConfigError
-
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{flag}: {path}: {error.strerror}") from None
