@@ -1,10 +1,13 @@
-// Timers of kernels and the ceilings of the machine. Everything that measures or packs releases the GIL.
+// Timers of kernels and queues, and the ceilings of the machine. Everything that measures or packs releases
+// the GIL.
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include "base/error.h"
 #include "bench/attention_timer.h"
 #include "bench/matmul_timer.h"
+#include "bench/queue_timer.h"
 #include "bindings/bindings.h"
 #include "fileio/gguf.h"
 
@@ -47,9 +50,45 @@ MatmulTimer make_matmul_timer(Rig& rig, const GgufFile& file, const std::vector<
   }
 }
 
+void register_queues(nb::module_& m) {
+  m.def(
+      "time_messages",
+      [](const std::string& kind, int32_t num_producers, int32_t message_bytes, int64_t num_messages,
+         int32_t capacity, int32_t repeats, std::vector<int32_t> cpus) {
+        const QueueWork work{queue_kind(kind), num_producers, message_bytes,
+                             num_messages,     capacity,      std::move(cpus)};
+        return time_messages(work, repeats);
+      },
+      "kind"_a, "num_producers"_a, "message_bytes"_a, "num_messages"_a, "capacity"_a, "repeats"_a, "cpus"_a,
+      nb::call_guard<nb::gil_scoped_release>(),
+      "Check, then time messages between native threads; kind: \"spsc\", \"spsc-batch\", \"mpsc\", "
+      "\"channel\" or \"mutex\"; 8 or 64 bytes. Seconds of one message, by run. Releases the GIL.");
+  m.def(
+      "time_round_trips",
+      [](const std::string& kind, int64_t num_rounds, const std::vector<int32_t>& cpus) {
+        return time_round_trips(queue_kind(kind), num_rounds, cpus);
+      },
+      "kind"_a, "num_rounds"_a, "cpus"_a, nb::call_guard<nb::gil_scoped_release>(),
+      "Seconds of each round trip between two native threads, over two queues. Releases the GIL.");
+  m.def("time_line_transfers", &time_line_transfers, "num_rounds"_a, "repeats"_a, "cpus"_a,
+        nb::call_guard<nb::gil_scoped_release>(),
+        "Seconds that a cache line takes from one CPU to the other, by run. Releases the GIL.");
+  nb::class_<Metronome>(m, "Metronome", "Rings a doorbell now and then from a native thread.")
+      .def(
+          "__init__",
+          [](Metronome* self, std::shared_ptr<Doorbell> bell, double period_s) {
+            new (self) Metronome(std::move(bell), static_cast<int64_t>(period_s * 1e9));
+          },
+          "bell"_a, "period_s"_a)
+      .def_prop_ro("rung_at_ns", &Metronome::rung_at_ns, "time.monotonic_ns() just before the last ring.")
+      .def("stop", &Metronome::stop, nb::call_guard<nb::gil_scoped_release>(),
+           "Wait for the thread to end, a period at most. Releases the GIL.");
+}
+
 }  // namespace
 
 void register_bench(nb::module_& m) {
+  register_queues(m);
   nb::class_<Timing>(m, "Timing")
       .def_ro("difference", &Timing::difference,
               "How the kernel differs from the scalar one, \"\" when it does not; then nothing was timed.")

@@ -1,5 +1,5 @@
-// Plans, steps and the compute thread. The GIL is released while logits are evaluated and while the compute
-// thread is joined; the other calls take microseconds.
+// Plans, steps and what they run on. The GIL is released while logits are evaluated; the other calls take
+// microseconds.
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -12,7 +12,8 @@
 
 #include "base/error.h"
 #include "bindings/bindings.h"
-#include "runtime/compute_thread.h"
+#include "plan/kv_storage.h"
+#include "plan/runner.h"
 #include "runtime/evaluate.h"
 
 namespace plait {
@@ -230,47 +231,10 @@ void register_steps(nb::module_& m) {
       .def_ro("forward_ns", &StepResult::forward_ns);
 }
 
-void register_compute(nb::module_& m) {
+void register_storage(nb::module_& m) {
   nb::class_<KvStorage>(m, "KvStorage", "The bytes of the KV cache.")
       .def(nb::init<const KvLayout&, int32_t>(), "layout"_a, "num_blocks"_a)
       .def_prop_ro("num_blocks", &KvStorage::num_blocks);
-
-  nb::class_<ComputeThread>(m, "ComputeThread",
-                            "Runs steps on a thread of its own, with a team of compute threads.")
-      .def(
-          "__init__",
-          [](ComputeThread* self, std::shared_ptr<Plan> plan, std::shared_ptr<Weights> weights,
-             std::shared_ptr<KvStorage> kv, std::shared_ptr<Doorbell> results_bell, const std::string& isa,
-             int32_t num_threads, std::vector<int32_t> cpus, int32_t max_tokens, int32_t max_slots) {
-            if (num_threads < 1 || max_tokens < 1 || max_slots < 1) {
-              throw Error(ErrorCode::kInvalidArgument,
-                          "num_threads, max_tokens and max_slots must be positive");
-            }
-            verify_plan(*plan, *weights);
-            new (self) ComputeThread(std::move(plan), std::move(weights), std::move(kv),
-                                     {isa_of(isa), num_threads, std::move(cpus), {max_tokens, max_slots}},
-                                     std::move(results_bell));
-          },
-          "plan"_a, "weights"_a, "kv"_a, "results_bell"_a, "isa"_a, "num_threads"_a, "cpus"_a, "max_tokens"_a,
-          "max_slots"_a)
-      .def(
-          "submit",
-          [](ComputeThread& compute, StepInput& step) { return compute.try_submit(std::move(step)); },
-          "step"_a,
-          "Move the step into the ring. False: the ring is full and the step is unchanged. Raises "
-          "NativeError for a bad step.")
-      .def("pop_results",
-           [](ComputeThread& compute) {
-             std::vector<StepResult> results;
-             StepResult result;
-             while (compute.try_pop(result)) results.push_back(std::move(result));
-             return results;
-           })
-      .def("stop", &ComputeThread::stop, nb::call_guard<nb::gil_scoped_release>(),
-           "Finish the submitted steps and join. Releases the GIL.")
-      .def_prop_ro("num_steps", &ComputeThread::num_steps)
-      .def_prop_ro("busy_ns", &ComputeThread::busy_ns)
-      .def_prop_ro("last_step_end_ns", &ComputeThread::last_step_end_ns);
 
   m.def(
       "evaluate_logits",
@@ -294,7 +258,7 @@ void register_compute(nb::module_& m) {
 void register_runtime(nb::module_& m) {
   register_plan(m);
   register_steps(m);
-  register_compute(m);
+  register_storage(m);
 }
 
 }  // namespace plait

@@ -1,16 +1,16 @@
-// Doorbells and rings of Python objects. The GIL is released only while Doorbell.wait waits. Rings take and
+// Doorbells and rings of Python objects. The GIL is released only while a wait waits. Rings take and
 // give references, so their calls hold the GIL; they are as quick as a list's.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <limits>
 #include <memory>
 #include <optional>
 #include <string>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "bindings/bindings.h"
 #include "sync/doorbell.h"
@@ -20,12 +20,6 @@
 namespace plait {
 
 namespace {
-
-int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 // From seconds; too long for the type means no limit, which Doorbell spells -1.
 int64_t to_ns(double seconds, const char* name) {
@@ -42,7 +36,7 @@ bool wait(Doorbell& bell, uint32_t seen, std::optional<double> timeout_s, double
   int64_t spin_ns = wanted_spin_ns < 0 ? std::numeric_limits<int64_t>::max() : wanted_spin_ns;
   if (bell.epoch() != seen) return true;
   if (timeout_ns == 0) return false;
-  const int64_t begin_ns = now_ns();
+  const int64_t begin_ns = monotonic_ns();
   const int64_t total_ns = timeout_ns;
   while (true) {
     Doorbell::Outcome outcome;
@@ -52,7 +46,7 @@ bool wait(Doorbell& bell, uint32_t seen, std::optional<double> timeout_s, double
     }
     if (outcome != Doorbell::Outcome::kInterrupted) return outcome == Doorbell::Outcome::kRung;
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
-    if (total_ns >= 0) timeout_ns = std::max<int64_t>(total_ns - (now_ns() - begin_ns), 0);
+    if (total_ns >= 0) timeout_ns = std::max<int64_t>(total_ns - (monotonic_ns() - begin_ns), 0);
     spin_ns = 0;
   }
 }
@@ -73,6 +67,21 @@ class ObjectRing {
   nb::object try_pop(nb::object fallback) {
     nb::object object;
     return ring_.try_pop(object) ? object : fallback;
+  }
+
+  // Looks before each sleep, so a message that came in between is not slept over.
+  nb::object wait_pop(nb::object fallback, std::optional<double> timeout_s, double spin_s) {
+    if (!doorbell_)
+      throw Error(ErrorCode::kInvalidArgument, "a ring without a doorbell cannot be waited for");
+    const int64_t timeout_ns = timeout_s ? to_ns(*timeout_s, "timeout_s") : -1;
+    const int64_t until_ns = deadline_ns(monotonic_ns(), timeout_ns);
+    nb::object object;
+    while (true) {
+      const uint32_t seen = doorbell_->epoch();
+      if (ring_.try_pop(object)) return object;
+      if (timeout_ns >= 0) timeout_s = std::max(static_cast<double>(until_ns - monotonic_ns()) * 1e-9, 0.0);
+      if (!wait(*doorbell_, seen, timeout_s, spin_s)) return ring_.try_pop(object) ? object : fallback;
+    }
   }
 
   nb::list pop_all(std::optional<int64_t> max) {
@@ -110,6 +119,12 @@ void register_ring(nb::module_& m, const char* name, const char* doc) {
            "Append an object and ring the doorbell; False, and nothing happens, when the ring is full.")
       .def("try_pop", &Self::try_pop, nb::arg("default").none() = nb::none(),
            "Take the oldest object, or return `default` when the ring is empty.")
+      .def("wait_pop", &Self::wait_pop, nb::arg("default").none() = nb::none(),
+           nb::arg("timeout_s") = nb::none(), nb::arg("spin_s") = 0.0,
+           "Take the oldest object; sleep on the doorbell while there is none, and return `default` after "
+           "`timeout_s` (None: no limit). Releases the GIL while it waits. Raises NativeError for a ring "
+           "without "
+           "a doorbell.")
       .def("pop_all", &Self::pop_all, nb::arg("max") = nb::none(),
            nb::sig("def pop_all(self, max: int | None = None) -> list[object]"),
            "Take what is there, oldest first: at most `max` objects, and at most one ring full.")

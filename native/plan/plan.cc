@@ -1,5 +1,6 @@
 #include "plan/plan.h"
 
+#include <iomanip>
 #include <sstream>
 #include <string>
 #include <variant>
@@ -172,6 +173,41 @@ class Describer {
 
 }  // namespace
 
+const char* stage_name(Stage stage) {
+  switch (stage) {
+    case Stage::kAttention:
+      return "attention";
+    case Stage::kFfn:
+      return "ffn";
+    case Stage::kWhole:
+      break;
+  }
+  return "whole";
+}
+
+std::vector<PlanPart> plan_parts(const Plan& plan) {
+  const auto num_ops = static_cast<int32_t>(plan.ops.size());
+  const auto op = [&plan](int32_t i) -> const PlanOp& { return plan.ops[static_cast<size_t>(i)]; };
+  const auto own_stage = [](const PlanOp& typed) {
+    if (std::holds_alternative<QkvOp>(typed) || std::holds_alternative<AttentionOp>(typed)) {
+      return Stage::kAttention;
+    }
+    const bool is_ffn = std::holds_alternative<GatedOp>(typed) || std::holds_alternative<MatmulOp>(typed);
+    return is_ffn ? Stage::kFfn : Stage::kWhole;
+  };
+  std::vector<PlanPart> parts;
+  for (int32_t i = 0; i < num_ops; ++i) {
+    Stage stage = own_stage(op(i));
+    if (std::holds_alternative<MatmulOp>(op(i)) && i > 0 && !std::holds_alternative<AddNormOp>(op(i - 1))) {
+      stage = parts.back().stage;
+    }
+    if (std::holds_alternative<AddNormOp>(op(i)) && i + 1 < num_ops) stage = own_stage(op(i + 1));
+    if (parts.empty() || parts.back().stage != stage) parts.push_back({stage, i, i});
+    parts.back().end = i + 1;
+  }
+  return parts;
+}
+
 void verify_plan(const Plan& plan, const Weights& weights) {
   require(plan.hidden > 0 && plan.hidden % kBlock == 0,
           "hidden size is no multiple of " + std::to_string(kBlock));
@@ -191,9 +227,12 @@ void verify_plan(const Plan& plan, const Weights& weights) {
 std::string describe_plan(const Plan& plan, const Weights& weights) {
   std::ostringstream out;
   Describer describer(plan, weights, out);
-  for (const PlanOp& op : plan.ops) {
-    std::visit(describer, op);
-    out << '\n';
+  for (const PlanPart& part : plan_parts(plan)) {
+    for (int32_t i = part.begin; i < part.end; ++i) {
+      out << std::left << std::setw(10) << stage_name(part.stage);
+      std::visit(describer, plan.ops[static_cast<size_t>(i)]);
+      out << '\n';
+    }
   }
   return out.str();
 }

@@ -119,10 +119,28 @@ struct Plan {
   int32_t vocab = 0;
 };
 
+// Attention: norm, Q, K, V, attention and output product. FFN: norm, gate, up and down. Whole: neither.
+enum class Stage : uint8_t { kWhole, kAttention, kFfn };
+
+const char* stage_name(Stage stage);
+
+// Operations [begin, end) of Plan::ops, all of one stage.
+// INVARIANT: a whole part shares rows (BufferKind::kRows) with other parts, never activations.
+struct PlanPart {
+  Stage stage = Stage::kWhole;
+  int32_t begin = 0;
+  int32_t end = 0;
+};
+
+// The parts of a plan in order; neighbours differ in stage. By the kinds of operations: what writes or reads
+// the KV cache is attention, gate and up are FFN, a norm belongs to what follows it, a product to what goes
+// before.
+std::vector<PlanPart> plan_parts(const Plan& plan);
+
 // Throws Error(kInvalidArgument) when an operation names a buffer, weight or size that does not fit.
 void verify_plan(const Plan& plan, const Weights& weights);
 
-// One line per operation, for `plait inspect --graph`.
+// One line per operation with its stage, for `plait inspect --graph`.
 std::string describe_plan(const Plan& plan, const Weights& weights);
 
 }  // namespace plait

@@ -1,5 +1,11 @@
-// Runs a plan over one step with the compute team. Knows: how operations are divided into chunks.
-// Must not know: rings, Python, scheduling.
+// Runs a plan over one step with the compute team. Knows: how operations are divided into chunks, and how two
+// halves of a step run side by side. Must not know: rings, Python, scheduling.
+//
+// Tensor parallelism runs one operation after another, each divided over the whole team. Pipeline parallelism
+// cuts a step of kMinCutRows rows or more in two micro-batches (micro_batch.h): one part of the team runs the
+// attention parts of the plan, the other the FFN parts, so that one micro-batch is in attention while the
+// other is in FFN. Threads that have nothing to do in their stage help the other one. What belongs to neither
+// stage, and steps of fewer rows, run as with tensor parallelism.
 //
 // Owner: the compute thread; nothing here is shared but the chunks that its team runs.
 // INVARIANT: how a step is divided into chunks never changes a bit of any result.
@@ -11,9 +17,10 @@
 #include <vector>
 
 #include "kernels/kernel_table.h"
-#include "kernels/matmul/product_cut.h"
 #include "parallel/team.h"
 #include "plan/kv_storage.h"
+#include "plan/micro_batch.h"
+#include "plan/pipeline.h"
 #include "plan/plan.h"
 #include "plan/step.h"
 #include "plan/weights.h"
@@ -27,10 +34,14 @@ struct RunnerLimits {
   int32_t max_slots = 64;    // sequences that can have sampling state
 };
 
+enum class Parallelism : uint8_t { kTensor, kPipeline };
+
 class Runner {
  public:
+  // Throws Error(kInvalidArgument) for a pipeline with a team of one.
   Runner(std::shared_ptr<const Plan> plan, std::shared_ptr<const Weights> weights,
-         std::shared_ptr<KvStorage> kv, const KernelTable& kernels, Team& team, RunnerLimits limits);
+         std::shared_ptr<KvStorage> kv, const KernelTable& kernels, Team& team, RunnerLimits limits,
+         Parallelism parallelism = Parallelism::kTensor);
 
   // Bytes that a runner of this plan allocates for its steps, for the memory ledger.
   static size_t arena_bytes(const Plan& plan, int32_t max_tokens);
@@ -43,18 +54,6 @@ class Runner {
   void run(const StepInput& step, StepResult& result, float* capture = nullptr);
 
  private:
-  struct AttentionTask {
-    int32_t seq;
-    int32_t row0;         // first query row
-    int32_t num_queries;  // 1..kMaxQueriesPerTask
-    int32_t partition;    // -1: the whole context; else one partition of a single query
-    int32_t merge;        // index into merges_ when it is a partition
-  };
-  struct Merge {
-    int32_t row;
-    int32_t first_partial;
-    int32_t num_partials;
-  };
   struct SlotState {
     SampleParams params;
     TokenHistory history;
@@ -66,28 +65,34 @@ class Runner {
     SampleScratch sample;
   };
 
+  void place_buffers();
   void begin(const StepInput& step);
-  void plan_attention(const StepInput& step);
+  void resolve_rows(const StepInput& step);
   void compute_ropes();
-  void run_op(const EmbedOp& op);
-  void run_op(const AddNormOp& op);
-  void run_op(const QkvOp& op);
-  void run_op(const AttentionOp& op);
-  void run_op(const MatmulOp& op);
-  void run_op(const GatedOp& op);
-  void run_op(const LogitsOp& op);
+  // The operations of a part, of the rows of a batch, divided over a crew.
+  void run_part(const PlanPart& part, MicroBatch& batch, Crew& crew);
+  // The parts [begin, end) of parts_, none of them whole, for both halves of a step.
+  void run_pipeline(size_t begin, size_t end);
+  void lead_stage(Stage stage, size_t begin, size_t end, int32_t member);
 
-  void attend(const AttentionOp& op, const AttentionTask& task, int32_t head, Member& member);
-  float* partials_of(const AttentionOp& op, const Merge& merge, int32_t head);
+  void run_op(const EmbedOp& op, MicroBatch& batch, Crew& crew);
+  void run_op(const AddNormOp& op, MicroBatch& batch, Crew& crew);
+  void run_op(const QkvOp& op, MicroBatch& batch, Crew& crew);
+  void run_op(const AttentionOp& op, MicroBatch& batch, Crew& crew);
+  void run_op(const MatmulOp& op, MicroBatch& batch, Crew& crew);
+  void run_op(const GatedOp& op, MicroBatch& batch, Crew& crew);
+  void run_op(const LogitsOp& op, MicroBatch& batch, Crew& crew);
+
+  void attend(const AttentionOp& op, MicroBatch& batch, const AttentionTask& task, int32_t head,
+              Member& member);
+  float* partials_of(const AttentionOp& op, MicroBatch& batch, const AttentionMerge& merge, int32_t head);
   int64_t partial_size(const AttentionOp& op) const;
-  void merge(const AttentionOp& op, const Merge& merge, int32_t head, Member& member);
-  void rotate_heads(const QkvOp& op, VectorId norm, float* rows, int64_t stride, int32_t t0, int32_t t1);
+  void merge(const AttentionOp& op, MicroBatch& batch, const AttentionMerge& merge, int32_t head,
+             Member& member);
+  void rotate_heads(const QkvOp& op, VectorId norm, const MicroBatch& batch, float* rows, int64_t stride,
+                    int32_t t0, int32_t t1);
   void logits_of(const LogitsOp& op, std::span<const int32_t> rows);
   void sample_rows(std::span<const int32_t> rows);
-
-  ProductCut cut(int32_t rows, int32_t tokens, int32_t row_unit) const;
-  float* rows_of(BufferId id) { return row_buffers_[static_cast<size_t>(id)]; }
-  Acts acts_of(BufferId id) const;
 
   std::shared_ptr<const Plan> plan_;
   std::shared_ptr<const Weights> weights_;
@@ -95,10 +100,12 @@ class Runner {
   const KernelTable& kernels_;
   Team& team_;
   RunnerLimits limits_;
+  std::vector<PlanPart> parts_;
+  std::unique_ptr<Pipeline> pipeline_;  // null: tensor parallelism
+  size_t partial_floats_ = 0;           // of one partial result of attention, all heads
 
   Memory arena_;
-  std::vector<float*> row_buffers_;
-  std::vector<Acts> act_buffers_;
+  StepBuffers buffers_;
   float* logits_ = nullptr;        // [kLogitRows][vocab]
   float* logit_hidden_ = nullptr;  // [kLogitRows][hidden]
   Acts logit_acts_;
@@ -109,15 +116,11 @@ class Runner {
   const StepInput* step_ = nullptr;
   StepResult* result_ = nullptr;
   float* capture_ = nullptr;
-  int32_t num_tokens_ = 0;
-  std::vector<int32_t> tokens_;             // [T], references resolved
-  std::vector<int32_t> positions_;          // [T]
-  std::vector<int32_t> blocks_;             // [T], the KV block of the row
+  StepRows rows_;
   std::vector<float> rope_cos_, rope_sin_;  // per table: [T][rot_dim / 2]
   std::vector<size_t> rope_offsets_;
-  std::vector<AttentionTask> tasks_;
-  std::vector<Merge> merges_;
-  std::vector<float> partials_;
+  MicroBatch whole_;
+  MicroBatch halves_[2];
   int64_t sample_ns_ = 0;
 };
 

@@ -5,11 +5,13 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "kernels/matmul/product_cut.h"
 #include "plan/runner.h"
 
 namespace plait {
 
-void Runner::run_op(const LogitsOp& op) {
+// The rows of all micro-batches, and the whole team.
+void Runner::run_op(const LogitsOp& op, MicroBatch&, Crew&) {
   std::vector<int32_t> rows = step_->sample_rows;
   for (const ScoreRow& score : step_->scores) rows.push_back(score.row);
   std::sort(rows.begin(), rows.end());
@@ -33,8 +35,8 @@ void Runner::logits_of(const LogitsOp& op, std::span<const int32_t> rows) {
   const int32_t hidden = plan_->hidden;
   const auto num_rows = static_cast<int32_t>(rows.size());
   const PackedMatrix& head = weights_->matrix(op.head);
-  const float* residual = rows_of(op.residual);
-  const float* delta = op.delta >= 0 ? rows_of(op.delta) : nullptr;
+  const float* residual = whole_.rows_of(op.residual);
+  const float* delta = op.delta >= 0 ? whole_.rows_of(op.delta) : nullptr;
   Acts acts = logit_acts_;
   acts.num_tokens = num_rows;
   if (is_float_kind(head.kind)) {
@@ -57,7 +59,7 @@ void Runner::logits_of(const LogitsOp& op, std::span<const int32_t> rows) {
     kernels_.rms_norm(x, weights_->vector(op.norm).data(), op.eps, hidden, x);
     kernels_.quantize(x, i, 0, hidden, acts);
   });
-  const ProductCut c = cut(head.rows, num_rows, 32);
+  const ProductCut c = cut_product(head.rows, num_rows, 32, team_.num_threads());
   team_.run(c.num_chunks(), [&](int32_t chunk, int32_t) {
     const ProductArea a = c.area(chunk);
     float* out = logits_ + static_cast<int64_t>(a.t0) * head.rows + a.row0;

@@ -1,5 +1,5 @@
 // Bounded lock-free multi-producer single-consumer ring with a sequence number per slot. Knows: slots. Must
-// not know: how anyone sleeps (see doorbell.h).
+// not know: how anyone sleeps (see channel.h).
 //
 // A slot's sequence, for the turn at position p (slot p & mask):
 //   p              free: the producer that moves tail_ from p to p + 1 owns the slot
@@ -33,6 +33,8 @@ class MpscRing {
                 "a throwing move would leave a claimed slot that is never published");
 
  public:
+  using Value = T;
+
   // Throws Error (kInvalidArgument) for a capacity of 0 or above kMaxRingCapacity.
   // One slot is not enough: "full" of a turn and "free" of the next would be the same number.
   explicit MpscRing(size_t capacity)
@@ -71,6 +73,21 @@ class MpscRing {
     slot.sequence.store(head + mask_ + 1, std::memory_order_release);
     head_.store(head + 1, std::memory_order_release);
     return true;
+  }
+
+  // Consumer only. Moves up to `count` values out, oldest first, and says how many were published.
+  size_t try_pop_n(T* out, size_t count) {
+    const size_t head = head_.load(std::memory_order_relaxed);
+    size_t num = 0;
+    while (num < count) {
+      Slot& slot = slots_[(head + num) & mask_];
+      if (slot.sequence.load(std::memory_order_acquire) != head + num + 1) break;
+      out[num] = std::move(slot.value);
+      slot.sequence.store(head + num + mask_ + 1, std::memory_order_release);
+      ++num;
+    }
+    if (num != 0) head_.store(head + num, std::memory_order_release);
+    return num;
   }
 
   // Any thread; a snapshot, between 0 and capacity(). Counts claimed slots, also those not yet published.

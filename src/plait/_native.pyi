@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-
 class NativeError(RuntimeError):
     pass
 
@@ -17,16 +16,12 @@ class GgufFile:
 
     @property
     def size(self) -> int: ...
-
     @property
     def version(self) -> int: ...
-
     @property
     def alignment(self) -> int: ...
-
     @property
     def data_offset(self) -> int: ...
-
     def metadata(self) -> dict[str, object]:
         """A new dict of every key."""
 
@@ -58,7 +53,6 @@ class Doorbell:
     """
 
     def __init__(self) -> None: ...
-
     def ring(self) -> None:
         """
         Wake the waiter, or make its next wait return at once. Any thread; never blocks.
@@ -100,7 +94,6 @@ class ObjectRing:
 
     @property
     def capacity(self) -> int: ...
-
     @property
     def doorbell(self) -> Doorbell: ...
 
@@ -132,7 +125,6 @@ class SpscObjectRing:
 
     @property
     def capacity(self) -> int: ...
-
     @property
     def doorbell(self) -> Doorbell: ...
 
@@ -140,9 +132,7 @@ class BlockTable:
     """An immutable block table of one sequence."""
 
     def __len__(self) -> int: ...
-
     def __getitem__(self, idx: int) -> int: ...
-
     def to_list(self) -> list[int]: ...
 
 class BlockSnapshot:
@@ -166,8 +156,9 @@ class KvManager:
     """
 
     def __init__(self, num_blocks: int, block_tokens: int, model_id: bytes) -> None: ...
-
-    def open_sequence(self, seq_id: int, token_ids: Sequence[int], salt: bytes = ..., use_cache: bool = True) -> int:
+    def open_sequence(
+        self, seq_id: int, token_ids: Sequence[int], salt: bytes = ..., use_cache: bool = True
+    ) -> int:
         """
         Open a sequence for a prompt and return how many of its first tokens are cached: full blocks, never the whole prompt. They count as committed. `salt` separates tenants. Without use_cache the sequence neither takes from the cache nor publishes to it. Releases the GIL for more than 4096 tokens.
         """
@@ -220,11 +211,8 @@ class KvManager:
         """Let a pinned prefix go."""
 
     def has_sequence(self, seq_id: int) -> bool: ...
-
     def num_committed(self, seq_id: int) -> int: ...
-
     def num_refs(self, block: int) -> int: ...
-
     def block_version(self, block: int) -> int:
         """Raised by every write grant. Any thread."""
 
@@ -236,13 +224,10 @@ class KvManager:
 
     @property
     def num_blocks(self) -> int: ...
-
     @property
     def block_tokens(self) -> int: ...
-
     @property
     def num_sequences(self) -> int: ...
-
     @property
     def num_free_blocks(self) -> int:
         """Free and evictable blocks."""
@@ -271,7 +256,16 @@ def supported_isas() -> list[str]:
 def kernel_quantize(isa: str, x: bytes, num_tokens: int, cols: int) -> bytes:
     """The 8-bit layout of x [num_tokens][cols]."""
 
-def kernel_matmul(isa: str, type: str, weights: bytes, rows: int, x: bytes, cols: int, row_range: tuple[int, int], token_range: tuple[int, int]) -> bytes:
+def kernel_matmul(
+    isa: str,
+    type: str,
+    weights: bytes,
+    rows: int,
+    x: bytes,
+    cols: int,
+    row_range: tuple[int, int],
+    token_range: tuple[int, int],
+) -> bytes:
     """
     Packs file bytes [rows][cols] and multiplies a range of them: [tokens][rows].
     """
@@ -280,14 +274,22 @@ def kernel_dequantize(type: str, weights: bytes) -> bytes:
     """File bytes as float32."""
 
 def kernel_rms_norm(isa: str, x: bytes, weight: bytes, eps: float) -> bytes: ...
-
 def kernel_add(isa: str, x: bytes, delta: bytes) -> bytes: ...
-
 def kernel_rope(isa: str, x: bytes, cos: bytes, sin: bytes, style: str) -> bytes: ...
-
 def kernel_gated_act(isa: str, gate: bytes, up: bytes, activation: str) -> bytes: ...
-
-def kernel_attention(isa: str, layout: KvLayout, q: bytes, k: bytes, v: bytes, block_table: Sequence[int], group: int, window: int, scale: float, softcap: float, is_split: bool) -> bytes:
+def kernel_attention(
+    isa: str,
+    layout: KvLayout,
+    q: bytes,
+    k: bytes,
+    v: bytes,
+    block_table: Sequence[int],
+    group: int,
+    window: int,
+    scale: float,
+    softcap: float,
+    is_split: bool,
+) -> bytes:
     """
     Writes k, v [context][kv heads][head_dim] to the blocks and attends with the queries of the last positions, [queries][heads][head_dim].
     """
@@ -296,7 +298,6 @@ class Weights:
     """Packed weights of one model; filled at load, then read-only."""
 
     def __init__(self, num_bytes: int) -> None: ...
-
     @staticmethod
     def from_packed(packed: PackedFile) -> Weights:
         """
@@ -324,7 +325,6 @@ class Weights:
         """The next vector of the packed file; returns its id."""
 
     def vector_values(self, arg: int, /) -> list[float]: ...
-
     @property
     def used_bytes(self) -> int: ...
 
@@ -335,7 +335,9 @@ class PackedFile:
     """A checked packed file, mapped read-only and locked against removal."""
 
     @staticmethod
-    def open(folder: int, name: str, key: str, num_bytes: int, num_threads: int, share: bool | None = None) -> PackedFile | None:
+    def open(
+        folder: int, name: str, key: str, num_bytes: int, num_threads: int, share: bool | None = None
+    ) -> PackedFile | None:
         """
         None: there is no such file. Raises NativeError: "invalid_file" when it is damaged or not to be trusted. ``share`` None: the file's own pages, unless only a copy has huge pages. Releases the GIL.
         """
@@ -367,12 +369,13 @@ class PackedWriter:
         """Give the file its name once it is on the disk. Releases the GIL."""
 
 class KvLayout:
-    def __init__(self, num_layers: int, num_kv_heads: int, head_dim: int, block_tokens: int, dtype: str = 'f16') -> None:
+    def __init__(
+        self, num_layers: int, num_kv_heads: int, head_dim: int, block_tokens: int, dtype: str = "f16"
+    ) -> None:
         """dtype: f16 or q8."""
 
     @property
     def block_bytes(self) -> int: ...
-
     @property
     def block_tokens(self) -> int: ...
 
@@ -380,25 +383,33 @@ class Plan:
     """Buffers and fused operations, in the order in which a step runs them."""
 
     def __init__(self, hidden: int, vocab: int, kv: KvLayout) -> None: ...
-
-    def add_buffer(self, name: str, cols: int, is_acts: bool, has_q8: bool = False, has_f32: bool = False) -> int: ...
-
+    def add_buffer(
+        self, name: str, cols: int, is_acts: bool, has_q8: bool = False, has_f32: bool = False
+    ) -> int: ...
     def add_rope(self, style: str, inverse_freqs: Sequence[float]) -> int: ...
-
     def add_embed(self, table: int, scale: float, out: int) -> None: ...
-
-    def add_add_norm(self, residual: int, delta: int, post_norm: int, norm: int, eps: float, out: int) -> None: ...
-
-    def add_qkv(self, in_: int, weights: tuple[int, int, int], num_heads: int, norms: tuple[int, int], eps: float, rope: int, layer: int, out_q: int) -> None: ...
-
-    def add_attention(self, q: int, layer: int, num_heads: int, window: int, scale: float, softcap: float, out: int) -> None: ...
-
+    def add_add_norm(
+        self, residual: int, delta: int, post_norm: int, norm: int, eps: float, out: int
+    ) -> None: ...
+    def add_qkv(
+        self,
+        in_: int,
+        weights: tuple[int, int, int],
+        num_heads: int,
+        norms: tuple[int, int],
+        eps: float,
+        rope: int,
+        layer: int,
+        out_q: int,
+    ) -> None: ...
+    def add_attention(
+        self, q: int, layer: int, num_heads: int, window: int, scale: float, softcap: float, out: int
+    ) -> None: ...
     def add_matmul(self, in_: int, weight: int, out: int) -> None: ...
-
     def add_gated(self, in_: int, gate: int, up: int, activation: str, out: int) -> None: ...
-
-    def add_logits(self, residual: int, delta: int, post_norm: int, norm: int, eps: float, head: int, softcap: float) -> None: ...
-
+    def add_logits(
+        self, residual: int, delta: int, post_norm: int, norm: int, eps: float, head: int, softcap: float
+    ) -> None: ...
     def verify(self, weights: Weights) -> None:
         """
         Raise NativeError when an operation does not fit its buffers or weights.
@@ -411,14 +422,28 @@ class Plan:
         """One line per operation."""
 
 class SlotStart:
-    def __init__(self, slot: int, prompt_ids: Sequence[int], output_ids: Sequence[int] = [], temperature: float = 1.0, top_p: float = 1.0, top_k: int = 0, min_p: float = 0.0, repetition_penalty: float = 1.0, presence_penalty: float = 0.0, frequency_penalty: float = 0.0, seed: int = 0, num_logprobs: int = -1, min_tokens: int = 0, stop_token_ids: Sequence[int] = [], logit_bias: Sequence[tuple[int, float]] = []) -> None: ...
-
+    def __init__(
+        self,
+        slot: int,
+        prompt_ids: Sequence[int],
+        output_ids: Sequence[int] = [],
+        temperature: float = 1.0,
+        top_p: float = 1.0,
+        top_k: int = 0,
+        min_p: float = 0.0,
+        repetition_penalty: float = 1.0,
+        presence_penalty: float = 0.0,
+        frequency_penalty: float = 0.0,
+        seed: int = 0,
+        num_logprobs: int = -1,
+        min_tokens: int = 0,
+        stop_token_ids: Sequence[int] = [],
+        logit_bias: Sequence[tuple[int, float]] = [],
+    ) -> None: ...
     @property
     def slot(self) -> int: ...
-
     @property
     def prompt_ids(self) -> list[int]: ...
-
     @property
     def output_ids(self) -> list[int]: ...
 
@@ -426,70 +451,48 @@ class StepInput:
     """One step, see native/plan/step.h."""
 
     def __init__(self) -> None: ...
-
     @property
     def step_id(self) -> int: ...
-
     @step_id.setter
     def step_id(self, arg: int, /) -> None: ...
-
     @property
     def token_ids(self) -> list[int]: ...
-
     @token_ids.setter
     def token_ids(self, arg: Sequence[int], /) -> None: ...
-
     @property
     def seq_slots(self) -> list[int]: ...
-
     @seq_slots.setter
     def seq_slots(self, arg: Sequence[int], /) -> None: ...
-
     @property
     def query_starts(self) -> list[int]: ...
-
     @query_starts.setter
     def query_starts(self, arg: Sequence[int], /) -> None: ...
-
     @property
     def context_lens(self) -> list[int]: ...
-
     @context_lens.setter
     def context_lens(self, arg: Sequence[int], /) -> None: ...
-
     @property
     def block_tables(self) -> list[list[int]]: ...
-
     @block_tables.setter
     def block_tables(self, arg: Sequence[Sequence[int]], /) -> None: ...
-
     @property
     def sample_rows(self) -> list[int]: ...
-
     @sample_rows.setter
     def sample_rows(self, arg: Sequence[int], /) -> None: ...
-
     @property
     def sample_slots(self) -> list[int]: ...
-
     @sample_slots.setter
     def sample_slots(self, arg: Sequence[int], /) -> None: ...
-
     @property
     def copies(self) -> list[tuple[int, int]]: ...
-
     @copies.setter
     def copies(self, arg: Sequence[tuple[int, int]], /) -> None: ...
-
     @property
     def slot_starts(self) -> list[SlotStart]: ...
-
     @slot_starts.setter
     def slot_starts(self, arg: Sequence[SlotStart], /) -> None: ...
-
     @property
     def scores(self) -> list[tuple[int, int, int]]: ...
-
     @scores.setter
     def scores(self, arg: Sequence[tuple[int, int, int]], /) -> None: ...
 
@@ -498,37 +501,26 @@ class StepResult:
 
     @property
     def step_id(self) -> int: ...
-
     @property
     def error(self) -> str: ...
-
     @property
     def slots(self) -> list[int]: ...
-
     @property
     def tokens(self) -> list[int]: ...
-
     @property
     def logprobs(self) -> list[float]: ...
-
     @property
     def ranks(self) -> list[int]: ...
-
     @property
     def tops(self) -> list[list[tuple[int, float]]]: ...
-
     @property
     def scores(self) -> list[tuple[float, int, list[tuple[int, float]]]]: ...
-
     @property
     def num_tokens(self) -> int: ...
-
     @property
     def begin_ns(self) -> int: ...
-
     @property
     def end_ns(self) -> int: ...
-
     @property
     def forward_ns(self) -> int: ...
 
@@ -536,38 +528,105 @@ class KvStorage:
     """The bytes of the KV cache."""
 
     def __init__(self, layout: KvLayout, num_blocks: int) -> None: ...
-
     @property
     def num_blocks(self) -> int: ...
+
+def evaluate_logits(
+    plan: Plan, weights: Weights, isa: str, token_ids: Sequence[int], chunk_tokens: int, num_threads: int
+) -> bytearray:
+    """
+    Logits after every token as the bytes of float32 [num_tokens][vocab]. Releases the GIL.
+    """
 
 class ComputeThread:
     """Runs steps on a thread of its own, with a team of compute threads."""
 
-    def __init__(self, plan: Plan, weights: Weights, kv: KvStorage, results_bell: Doorbell, isa: str, num_threads: int, cpus: Sequence[int], max_tokens: int, max_slots: int) -> None: ...
+    def __init__(
+        self,
+        plan: Plan,
+        weights: Weights,
+        kv: KvStorage,
+        results_bell: Doorbell,
+        isa: str,
+        num_threads: int,
+        cpus: Sequence[int],
+        max_tokens: int,
+        max_slots: int,
+        parallelism: str = "tensor",
+    ) -> None:
+        """
+        results_bell is rung for each result. parallelism: tensor, or pipeline, which needs 2 threads or more. Raises NativeError.
+        """
 
     def submit(self, step: StepInput) -> bool:
         """
-        Move the step into the ring. False: the ring is full and the step is unchanged. Raises NativeError for a bad step.
+        Move the step into the ring. False: the ring is full and the step is unchanged. Raises NativeError for a bad step, and after stop.
         """
 
-    def pop_results(self) -> list[StepResult]: ...
-
-    def stop(self) -> None:
-        """Finish the submitted steps and join. Releases the GIL."""
+    def pop_results(self) -> list[StepResult]:
+        """Those that are ready, in the order of their steps; never waits."""
 
     @property
     def num_steps(self) -> int: ...
+    @property
+    def busy_ns(self) -> int:
+        """Nanoseconds in steps."""
 
     @property
-    def busy_ns(self) -> int: ...
+    def last_step_end_ns(self) -> int:
+        """CLOCK_MONOTONIC in nanoseconds; 0 before the first step."""
+
+    def stop(self) -> None:
+        """Finish the submitted steps and join. Idempotent. Releases the GIL."""
+
+class InlineExecutor:
+    """
+    Runs steps on the thread that calls run_next, which is member 0 of the team.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        weights: Weights,
+        kv: KvStorage,
+        isa: str,
+        num_threads: int,
+        cpus: Sequence[int],
+        max_tokens: int,
+        max_slots: int,
+        parallelism: str = "tensor",
+    ) -> None:
+        """
+        As ComputeThread; the caller of run_next is not pinned: cpus[0] is for whoever wants to.
+        """
+
+    def submit(self, step: StepInput) -> bool:
+        """
+        Move the step into the ring. False: the ring is full and the step is unchanged. Raises NativeError for a bad step, and after stop.
+        """
+
+    def pop_results(self) -> list[StepResult]:
+        """Those that are ready, in the order of their steps; never waits."""
 
     @property
-    def last_step_end_ns(self) -> int: ...
+    def num_steps(self) -> int: ...
+    @property
+    def busy_ns(self) -> int:
+        """Nanoseconds in steps."""
 
-def evaluate_logits(plan: Plan, weights: Weights, isa: str, token_ids: Sequence[int], chunk_tokens: int, num_threads: int) -> bytearray:
-    """
-    Logits after every token as the bytes of float32 [num_tokens][vocab]. Releases the GIL.
-    """
+    @property
+    def last_step_end_ns(self) -> int:
+        """CLOCK_MONOTONIC in nanoseconds; 0 before the first step."""
+
+    def run_next(self) -> bool:
+        """
+        Run the oldest submitted step on this thread. False: there is none. Releases the GIL. One thread at a time.
+        """
+
+    def stop(self) -> None:
+        """
+        Take no more steps and run the submitted ones. Idempotent. Releases the GIL. Not beside run_next.
+        """
 
 class KvTransfer:
     """What became of one save or fetch."""
@@ -662,7 +721,6 @@ class KernelRig:
     """
 
     def __init__(self, isa: str, num_threads: int, cpus: Sequence[int]) -> None: ...
-
     def read_rates(self, num_bytes: int, is_alone: bool, repeats: int) -> list[float]:
         """
         Bytes per second that one or all threads read from memory, by run. Releases the GIL.
@@ -687,7 +745,6 @@ class MatmulTimer:
 
     @property
     def num_copies(self) -> int: ...
-
     def run(self, num_tokens: int, repeats: int) -> Timing:
         """
         Check, then time products of a whole matrix with num_tokens tokens. Releases the GIL.
@@ -696,7 +753,18 @@ class MatmulTimer:
 class AttentionTimer:
     """The attention kernels at one shape."""
 
-    def __init__(self, rig: KernelRig, layout: KvLayout, group: int, context: int, num_queries: int, window: int, scale: float, softcap: float, cold_bytes: int) -> None:
+    def __init__(
+        self,
+        rig: KernelRig,
+        layout: KvLayout,
+        group: int,
+        context: int,
+        num_queries: int,
+        window: int,
+        scale: float,
+        softcap: float,
+        cold_bytes: int,
+    ) -> None:
         """
         Fills layers of sequences of `context` positions until they take cold_bytes. Releases the GIL.
         """

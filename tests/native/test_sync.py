@@ -239,3 +239,35 @@ def test_threads_lose_nothing(ring_type: Any, num_producers: int) -> None:
 
     run_threads(consumer, *[lambda idx=idx: producer(idx) for idx in range(num_producers)])
     assert got == [list(range(per_producer))] * num_producers
+
+
+@pytest.mark.parametrize("ring_type", RINGS)
+def test_wait_pop_sleeps_until_there_is_an_object(ring_type: Any) -> None:
+    ring = ring_type(4, _native.Doorbell())
+    default = Item()
+    begin = time.monotonic()
+    assert ring.wait_pop(default, 0.03) is default
+    assert time.monotonic() - begin >= 0.03
+    assert ring.wait_pop(default, 0) is default
+
+    taken: list[Any] = []
+    items = [Item() for _ in range(100)]
+
+    def consumer() -> None:
+        taken.extend(ring.wait_pop(timeout_s=LOST_S) for _ in items)
+
+    def producer() -> None:
+        for item in items:
+            while not ring.try_push(item):
+                time.sleep(0.001)
+
+    run_threads(consumer, producer)
+    assert taken == items
+
+
+@pytest.mark.parametrize("ring_type", RINGS)
+def test_wait_pop_needs_a_doorbell(ring_type: Any) -> None:
+    with pytest.raises(_native.NativeError, match="doorbell"):
+        ring_type(4).wait_pop()
+    with pytest.raises(_native.NativeError, match="timeout_s"):
+        ring_type(4, _native.Doorbell()).wait_pop(None, -1.0)

@@ -24,7 +24,7 @@ from typing import get_args
 from plait.bench.machine import describe_machine, load_average
 from plait.client import EngineClient
 from plait.config import EngineConfig
-from plait.config.engine import KvCacheDtype
+from plait.config.engine import ComputeParallelism, KvCacheDtype
 from plait.engine import start_engine
 from plait.errors import ConfigError, EngineDeadError, PlaitError
 from plait.scheduler.budget import MIN_SLICE_TOKENS
@@ -59,6 +59,7 @@ class StepSettings:
     num_compute_threads: int | None = None
     """None: the core budget."""
     kv_cache_dtype: KvCacheDtype = "f16"
+    compute_parallelism: ComputeParallelism = "tensor"
 
     def check(self) -> None:
         """Raises ConfigError when a size makes no sense."""
@@ -72,9 +73,12 @@ class StepSettings:
             )
         if self.num_compute_threads is not None and not 1 <= self.num_compute_threads <= MAX_THREADS:
             raise ConfigError(f"bench step: give 1 to {MAX_THREADS} threads, not {self.num_compute_threads}")
-        if self.kv_cache_dtype not in get_args(KvCacheDtype):
-            known = ", ".join(get_args(KvCacheDtype))
-            raise ConfigError(f"bench step: no KV cache dtype {self.kv_cache_dtype!r}; use one of {known}")
+        for name, value, known in (
+            ("KV cache dtype", self.kv_cache_dtype, get_args(KvCacheDtype)),
+            ("compute parallelism", self.compute_parallelism, get_args(ComputeParallelism)),
+        ):
+            if value not in known:
+                raise ConfigError(f"bench step: no {name} {value!r}; use one of {', '.join(known)}")
         if max(self.batches) > MAX_BATCH_SIZE:
             raise ConfigError(f"bench step: the largest batch is {MAX_BATCH_SIZE}, not {max(self.batches)}")
 
@@ -137,6 +141,7 @@ def run_step_bench(model_path: Path, settings: StepSettings) -> StepReport:
         max_batch_tokens=settings.max_batch_tokens,
         num_compute_threads=settings.num_compute_threads,
         kv_cache_dtype=settings.kv_cache_dtype,
+        compute_parallelism=settings.compute_parallelism,
         max_queued_requests=max(settings.batches),
         max_queued_tokens=max(*settings.prompts, max(settings.batches) * max(settings.contexts)),
         enable_prefix_cache=False,

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from plait.cli.bench_output import check_writable, give_json, status, write
+from plait.cli.bench_queues import bench_queues
+
 if TYPE_CHECKING:
     from plait.bench.kernels import KernelReport
     from plait.bench.step import StepReport
-    from plait.config.engine import KvCacheDtype
+    from plait.config.engine import ComputeParallelism, KvCacheDtype
 
 bench_app = typer.Typer(help="Measure speed.", rich_markup_mode=None, no_args_is_help=True)
-
-_STDOUT = "-"
+bench_app.command("queues")(bench_queues)
 
 
 @bench_app.callback()
@@ -37,6 +36,9 @@ def bench_step(
         int | None, typer.Option("--threads", "--num-compute-threads", help="Default: the core budget.")
     ] = None,
     kv_cache_dtype: Annotated[str, typer.Option(help="How the KV cache is stored: f16 or q8.")] = "f16",
+    compute_parallelism: Annotated[
+        str, typer.Option(help="How a step uses the threads: tensor or pipeline.")
+    ] = "tensor",
     json_path: Annotated[
         str | None, typer.Option("--json", help="Write the result there; - prints it as the last line.")
     ] = None,
@@ -53,14 +55,15 @@ def bench_step(
         repeats=repeats,
         num_compute_threads=num_compute_threads,
         kv_cache_dtype=cast("KvCacheDtype", kv_cache_dtype),  # check() looks
+        compute_parallelism=cast("ComputeParallelism", compute_parallelism),
     )
     settings.check()
-    _check_writable("--json", json_path)
+    check_writable("--json", json_path)
     path = _resolve(model)
     with damage_explained(path):
         report = run_step_bench(path, settings)
     _print_table(report)
-    _give_json(report, json_path)
+    give_json(report.to_json(), json_path)
 
 
 @bench_app.command("kernels")
@@ -100,30 +103,17 @@ def bench_kernels(
         kernels=tuple(part.strip() for part in kernels.split(",") if part.strip()),
     )
     settings.check()
-    _check_writable("--json", json_path)
-    _check_writable("--svg", svg_path)
+    check_writable("--json", json_path)
+    check_writable("--svg", svg_path)
     path = _resolve(model)
-    with damage_explained(path), _status() as tell:
+    with damage_explained(path), status("reading the model") as tell:
         report = run_kernel_bench(path, settings, tell)
     _print_kernels(report)
     if svg_path is not None:
-        _write("--svg", Path(svg_path), draw_kernels(report))
-    _give_json(report, json_path)
+        write("--svg", Path(svg_path), draw_kernels(report))
+    give_json(report.to_json(), json_path)
     if report.has_wrong_kernels:
         raise typer.Exit(1)
-
-
-@contextmanager
-def _status() -> Iterator[Callable[[str], None]]:
-    """Says on a terminal's standard error what is measured."""
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield lambda _: None
-        return
-    with console.status("reading the model") as status:
-        yield lambda text: status.update(f"measuring {text}")
 
 
 def _parse_sizes(flag: str, text: str) -> tuple[int, ...]:
@@ -231,35 +221,3 @@ def _resolve(model: str | None) -> Path:
 
     with PullBar() as bar:
         return resolve_model(model or DEFAULT_MODEL, bar.update)
-
-
-def _give_json(report: StepReport | KernelReport, path: str | None) -> None:
-    if path == _STDOUT:
-        print(json.dumps(report.to_json()))
-    elif path is not None:
-        _write("--json", Path(path), json.dumps(report.to_json(), indent=1) + "\n")
-
-
-def _check_writable(flag: str, path: str | None) -> None:
-    """Before minutes of measuring, not after. Raises ConfigError."""
-    if path is None or path == _STDOUT:
-        return
-    from plait.errors import ConfigError
-
-    is_new = not Path(path).exists()
-    try:
-        with open(path, "a", encoding="utf-8"):
-            pass
-        if is_new:
-            Path(path).unlink()
-    except OSError as error:
-        raise ConfigError(f"{flag}: {path}: {error.strerror}") from None
-
-
-def _write(flag: str, path: Path, text: str) -> None:
-    from plait.errors import ConfigError
-
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{flag}: {path}: {error.strerror}") from None

@@ -70,7 +70,11 @@ def print_plan(resolved: ResolvedConfig, frontend: Frontend, load_s: float) -> N
     isa, isa_reason = choose_isa()
     cores = ",".join(str(cpu) for cpu in resolved.cpus)
     _say(f"  model: {info.model_name} ({info.architecture}), ready after {load_s:.1f} s")
-    _say(f"  compute: {info.num_compute_threads} threads on cores {cores}, kernels {isa} ({isa_reason})")
+    parallelism = resolved.config.engine.compute_parallelism
+    _say(
+        f"  compute: {info.num_compute_threads} threads on cores {cores}, {parallelism} parallelism, "
+        f"kernels {isa} ({isa_reason})"
+    )
     _say(f"  context: max_model_len {info.max_model_len} tokens for each request")
     blocks = f"{info.num_kv_blocks} blocks of {info.block_tokens}"
     _say(f"  KV pool: {info.num_kv_blocks * info.block_tokens} tokens for all requests together ({blocks})")

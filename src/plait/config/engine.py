@@ -7,10 +7,12 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from plait.config.values import MAX_BYTES, Bytes, Choices, Section
+from plait.errors import ConfigError
 
 BLOCK_TOKENS = (16, 32, 64, 128, 256, 512)
 """What the attention kernels can walk: positions are lanes, and a partition of 512 holds whole blocks."""
 KvCacheDtype = Literal["f16", "q8"]
+ComputeParallelism = Literal["tensor", "pipeline"]
 
 
 class EngineConfig(Section):
@@ -48,6 +50,12 @@ class EngineConfig(Section):
         ge=1,
         le=1024,
         description="Size of the compute team. Default: the physical cores in the core budget.",
+    )
+    compute_parallelism: ComputeParallelism = Field(
+        default="tensor",
+        description="How a step uses the compute team: tensor divides one operation after another over all threads; "
+        "pipeline cuts the step in two and runs the attention of one half beside the feed-forward network of the "
+        "other, which takes 2 threads or more. Answers are the same, bit for bit.",
     )
     batch_timeout_s: float = Field(
         default=0.0,
@@ -109,3 +117,15 @@ class EngineConfig(Section):
                 f"({self.max_batch_tokens}): every sequence of a step takes at least one token"
             )
         return self
+
+    def check_num_threads(self, num_threads: int) -> None:
+        """``num_threads``: the size of the compute team, chosen or configured.
+
+        Raises:
+            ConfigError: it is too small for compute_parallelism.
+        """
+        if self.compute_parallelism == "pipeline" and num_threads < 2:
+            raise ConfigError(
+                f"compute_parallelism pipeline needs 2 compute threads or more, and num_compute_threads is "
+                f"{num_threads}; raise it, or use compute_parallelism tensor"
+            )

@@ -44,6 +44,7 @@ def resolve(config: PlaitConfig, machine: Machine) -> ResolvedConfig:
         )
     asked = config.engine.num_compute_threads
     num_threads = machine.num_usable_cores if asked is None else asked
+    config.engine.check_num_threads(num_threads)
     choices = [
         Choice(
             "num_compute_threads", str(num_threads), machine.cpu_reason if asked is None else "as configured"

@@ -35,6 +35,7 @@ def start_native_engine(
         raise ConfigError(f"block_tokens is {config.block_tokens}; use one of {sizes}")
     machine = read_machine()
     num_threads = config.num_compute_threads or machine.num_usable_cores
+    config.check_num_threads(num_threads)
     ledger = new_ledger(machine.memory_bytes, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
     check_file_fits(ledger, _file_bytes(source))
     model = load_model(
@@ -152,6 +153,7 @@ def _native_parts(
             cpus,
             config.max_batch_tokens,
             scheduler_limits(info, config).num_slots,
+            config.compute_parallelism,
         )
     except _native.NativeError as error:
         raise ConfigError(f"the engine cannot be built: {error.args[1]}") from None

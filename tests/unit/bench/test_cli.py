@@ -67,9 +67,10 @@ def test_json_file_that_cannot_be_written(seen: list[StepSettings], model: str, 
 
 def test_flags_reach_the_benchmark(seen: list[StepSettings], model: str) -> None:
     flags = "--batches 2,4 --contexts 16,32 --prompts 64 --decode-tokens 8 --repeats 1 --threads 3 --kv-cache-dtype q8"
+    flags += " --compute-parallelism pipeline"
     result = CliRunner().invoke(bench_app, ["step", model, *flags.split()])
     assert result.exit_code == 0, result.output
-    assert seen == [StepSettings((2, 4), (16, 32), (64,), 8, 1, 3, "q8")]
+    assert seen == [StepSettings((2, 4), (16, 32), (64,), 8, 1, 3, "q8", "pipeline")]
 
 
 def test_a_list_that_is_none_is_a_usage_error(seen: list[StepSettings], model: str) -> None:

@@ -89,6 +89,7 @@ def test_the_median_run_is_reported() -> None:
         (StepSettings(batches=(5000,)), "largest batch is 4096"),
         (StepSettings(num_compute_threads=0), "threads"),
         (StepSettings(kv_cache_dtype="q4"), "f16, q8"),  # type: ignore[arg-type]
+        (StepSettings(compute_parallelism="rows"), "tensor, pipeline"),  # type: ignore[arg-type]
     ],
 )
 def test_senseless_settings_are_refused_before_anything_starts(settings: StepSettings, message: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plait.config import EngineConfig, PlaitConfig, load_config
+from plait.config import EngineConfig, Machine, PlaitConfig, load_config, resolve
 from plait.config.load import all_fields
 from plait.config.values import parse_bytes
 from plait.errors import ConfigError
@@ -80,11 +80,45 @@ def test_config_file_from_the_environment(tmp_path: Path) -> None:
     assert load_config(environment={"PLAIT_CONFIG": str(file)}).server.port == 9
 
 
-def test_vllm_variable_is_the_fallback() -> None:
+def test_vllm_variable_is_the_fallback(tmp_path: Path) -> None:
     fallback = {"VLLM_NUM_COMPUTE_THREADS": "3"}
     assert load_config(environment=fallback).engine.num_compute_threads == 3
     both = {**fallback, "PLAIT_NUM_COMPUTE_THREADS": "5"}
     assert load_config(environment=both).engine.num_compute_threads == 5
+    # As strong as the variable for which it stands: above the file, below the flag.
+    file = write(tmp_path, "concurrency: {threads_per_process: 7}")
+    assert load_config(file=file, environment=fallback).engine.num_compute_threads == 3
+    flag = {"num_compute_threads": "2"}
+    assert load_config(environment=both, overrides=flag).engine.num_compute_threads == 2
+    assert load_config(environment={}).engine.num_compute_threads is None
+
+
+def machine_of(num_cores: int) -> Machine:
+    cpus = tuple(range(num_cores))
+    return Machine(cpus, num_cores, None, 1 << 30, "CPU", cpu_reason="affinity", memory_reason="node")
+
+
+@pytest.mark.parametrize("asked", [1, 3, 64])
+@pytest.mark.parametrize("variable", ["PLAIT_NUM_COMPUTE_THREADS", "VLLM_NUM_COMPUTE_THREADS"])
+def test_thread_variables_size_the_team(variable: str, asked: int) -> None:
+    machine = machine_of(2)
+    resolved = resolve(load_config(environment={variable: str(asked)}), machine)
+    assert resolved.config.engine.num_compute_threads == asked
+    # More threads than cores are a warning, not an error.
+    assert any(choice.name == "warning" for choice in resolved.choices) == (asked > 2)
+    default = resolve(load_config(environment={}), machine)
+    assert default.config.engine.num_compute_threads == 2
+
+
+@pytest.mark.parametrize("num_cores", [1, 2])
+@pytest.mark.parametrize("asked", [None, "1", "2"])
+def test_a_pipeline_needs_two_threads(asked: str | None, num_cores: int) -> None:
+    config = load_config(overrides={"compute_parallelism": "pipeline", "num_compute_threads": asked})
+    if int(asked or num_cores) >= 2:
+        assert resolve(config, machine_of(num_cores)).config.engine.compute_parallelism == "pipeline"
+        return
+    with pytest.raises(ConfigError, match=r"pipeline needs 2 compute threads or more.* is 1; raise it"):
+        resolve(config, machine_of(num_cores))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,91 @@
+#include "parallel/crew.h"
+
+namespace plait {
+
+namespace {
+
+// About 20 us on current cores: ops of a step follow each other within this; a longer gap means idle.
+constexpr int32_t kSpins = 2000;
+
+inline void cpu_relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+}  // namespace
+
+void JobBell::wait(uint32_t seen) const {
+  for (int32_t spin = 0; epoch_.load(std::memory_order_acquire) == seen; ++spin) {
+    if (spin < kSpins) {
+      cpu_relax();
+    } else {
+      epoch_.wait(seen, std::memory_order_acquire);
+    }
+  }
+}
+
+Crew::Crew(int32_t max_members, JobBell& bell)
+    : bell_(bell),
+      num_members_(max_members),
+      shares_(std::make_unique<Share[]>(static_cast<size_t>(max_members))) {}
+
+void Crew::assign(int32_t first_member, int32_t num_members, int32_t num_helpers) {
+  first_member_ = first_member;
+  num_members_ = num_members;
+  num_helpers_ = num_helpers;
+}
+
+void Crew::work(int32_t member) {
+  const int32_t own = member - first_member_;
+  const int32_t start = own >= 0 && own < num_members_ ? own : 0;
+  for (int32_t i = start; i < num_members_; ++i) work_on(shares_[static_cast<size_t>(i)], member);
+  for (int32_t i = 0; i < start; ++i) work_on(shares_[static_cast<size_t>(i)], member);
+}
+
+void Crew::work_on(Share& share, int32_t member) {
+  const auto next = [](uint64_t ticket) { return static_cast<int32_t>(ticket & 0xFFFFFFFFU); };
+  const auto end = [](uint64_t ticket) { return static_cast<int32_t>(ticket >> 32); };
+  for (;;) {
+    // Looking first leaves the line of a share that is used up where it is.
+    uint64_t ticket = share.ticket.load(std::memory_order_relaxed);
+    if (next(ticket) >= end(ticket)) return;
+    ticket = share.ticket.fetch_add(1, std::memory_order_acq_rel);
+    const int32_t chunk = next(ticket);
+    if (chunk >= end(ticket)) return;
+    fn_(context_, chunk, member);
+    if (remaining_.fetch_sub(1, std::memory_order_acq_rel) == 1) remaining_.notify_one();
+  }
+}
+
+void Crew::run_job(int32_t num_chunks, ChunkFn fn, void* context) {
+  if (num_chunks <= 0) return;
+  if (num_workers() == 1 || num_chunks == 1) {
+    for (int32_t chunk = 0; chunk < num_chunks; ++chunk) fn(context, chunk, first_member_);
+    return;
+  }
+  fn_ = fn;
+  context_ = context;
+  remaining_.store(num_chunks, std::memory_order_relaxed);
+  const auto num_members = static_cast<uint64_t>(num_members_);
+  uint64_t begin = 0;
+  for (uint64_t member = 0; member < num_members; ++member) {
+    const uint64_t end = static_cast<uint64_t>(num_chunks) * (member + 1) / num_members;
+    shares_[member].ticket.store(end << 32 | begin, std::memory_order_release);
+    begin = end;
+  }
+  bell_.ring();
+  work(first_member_);
+  for (int32_t spin = 0; remaining_.load(std::memory_order_acquire) != 0; ++spin) {
+    if (spin < kSpins) {
+      cpu_relax();
+      continue;
+    }
+    const int32_t left = remaining_.load(std::memory_order_acquire);
+    if (left != 0) remaining_.wait(left, std::memory_order_acquire);
+  }
+}
+
+}  // namespace plait
