@@ -142,7 +142,10 @@ void register_plan(nb::module_& m) {
       .def("describe", &describe_plan, "weights"_a, "One line per operation.");
 }
 
-void register_steps(nb::module_& m) {
+void register_slot_start(nb::module_& m) {
+  const auto param = [](auto member) {
+    return [member](const SlotStart& start) { return start.params.*member; };
+  };
   nb::class_<SlotStart>(m, "SlotStart")
       .def(
           "__init__",
@@ -174,8 +177,22 @@ void register_steps(nb::module_& m) {
           "min_tokens"_a = 0, "stop_token_ids"_a = std::vector<int32_t>(), "logit_bias"_a = Pairs())
       .def_ro("slot", &SlotStart::slot)
       .def_ro("prompt_ids", &SlotStart::prompt_ids)
-      .def_ro("output_ids", &SlotStart::output_ids);
+      .def_ro("output_ids", &SlotStart::output_ids)
+      .def_prop_ro("temperature", param(&SampleParams::temperature))
+      .def_prop_ro("top_p", param(&SampleParams::top_p))
+      .def_prop_ro("top_k", param(&SampleParams::top_k))
+      .def_prop_ro("min_p", param(&SampleParams::min_p))
+      .def_prop_ro("repetition_penalty", param(&SampleParams::repetition_penalty))
+      .def_prop_ro("presence_penalty", param(&SampleParams::presence_penalty))
+      .def_prop_ro("frequency_penalty", param(&SampleParams::frequency_penalty))
+      .def_prop_ro("seed", param(&SampleParams::seed))
+      .def_prop_ro("num_logprobs", param(&SampleParams::num_logprobs))
+      .def_prop_ro("min_tokens", param(&SampleParams::min_tokens))
+      .def_prop_ro("stop_token_ids", param(&SampleParams::stop_token_ids))
+      .def_prop_ro("logit_bias", param(&SampleParams::logit_bias));
+}
 
+void register_step_input(nb::module_& m) {
   nb::class_<StepInput>(m, "StepInput", "One step, see native/plan/step.h.")
       .def(nb::init<>())
       .def_rw("step_id", &StepInput::step_id)
@@ -201,7 +218,27 @@ void register_steps(nb::module_& m) {
             step.scores.clear();
             for (const auto& [row, token, num_top] : scores) step.scores.push_back({row, token, num_top});
           });
+}
 
+// The samples of a step from columns; a column may be empty, else it has an entry for each token.
+std::vector<Sampled> samples_of(const std::vector<int32_t>& tokens, const std::vector<float>& logprobs,
+                                const std::vector<int32_t>& ranks, const std::vector<Pairs>& tops) {
+  for (const size_t size : {logprobs.size(), ranks.size(), tops.size()}) {
+    if (size != 0 && size != tokens.size()) {
+      throw Error(ErrorCode::kInvalidArgument, "columns of a step's result differ in length");
+    }
+  }
+  std::vector<Sampled> samples(tokens.size());
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    samples[i].token = tokens[i];
+    if (!logprobs.empty()) samples[i].logprob = logprobs[i];
+    if (!ranks.empty()) samples[i].rank = ranks[i];
+    if (!tops.empty()) samples[i].top = tops[i];
+  }
+  return samples;
+}
+
+void register_step_result(nb::module_& m) {
   const auto column = [](auto member) {
     return [member](const StepResult& result) {
       using Value = std::remove_cvref_t<decltype(std::declval<Sampled>().*member)>;
@@ -212,6 +249,25 @@ void register_steps(nb::module_& m) {
     };
   };
   nb::class_<StepResult>(m, "StepResult", "What one step gave; error is empty when it ran.")
+      .def(
+          "__init__",
+          [](StepResult* self, int64_t step_id, std::string error, const std::vector<int32_t>& tokens,
+             const std::vector<float>& logprobs, const std::vector<int32_t>& ranks,
+             const std::vector<Pairs>& tops, const std::vector<Scored>& scores, int64_t begin_ns,
+             int64_t end_ns) {
+            std::vector<Sampled> samples = samples_of(tokens, logprobs, ranks, tops);
+            new (self) StepResult();
+            self->step_id = step_id;
+            self->error = std::move(error);
+            self->samples = std::move(samples);
+            for (const auto& [logprob, rank, top] : scores) self->scores.push_back({0, logprob, top, rank});
+            self->begin_ns = begin_ns;
+            self->end_ns = end_ns;
+          },
+          "step_id"_a, "error"_a = "", "tokens"_a = std::vector<int32_t>(),
+          "logprobs"_a = std::vector<float>(), "ranks"_a = std::vector<int32_t>(),
+          "tops"_a = std::vector<Pairs>(), "scores"_a = std::vector<Scored>(), "begin_ns"_a = 0,
+          "end_ns"_a = 0, "For executors other than ComputeThread. One entry per sample in each column.")
       .def_ro("step_id", &StepResult::step_id)
       .def_ro("error", &StepResult::error)
       .def_ro("slots", &StepResult::slots)
@@ -257,7 +313,9 @@ void register_storage(nb::module_& m) {
 
 void register_runtime(nb::module_& m) {
   register_plan(m);
-  register_steps(m);
+  register_slot_start(m);
+  register_step_input(m);
+  register_step_result(m);
   register_storage(m);
 }
 

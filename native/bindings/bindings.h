@@ -23,4 +23,7 @@ void register_bench(nb::module_& m);      // timers of kernels, ceilings of the 
 void register_weights(nb::module_& m);    // weights and their packed file
 void register_runtime(nb::module_& m);    // plan, steps, KV storage
 void register_kv_swap(nb::module_& m);    // saved KV blocks
+void register_scheduler(nb::module_& m);  // requests, the scheduler, outputs
 void register_executors(nb::module_& m);  // the compute thread, the inline executor
+
+}  // namespace plait

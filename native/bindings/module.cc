@@ -51,4 +51,7 @@ NB_MODULE(_native, m) {
   plait::register_weights(m);
   plait::register_runtime(m);
   plait::register_kv_swap(m);
+  plait::register_scheduler(m);
   plait::register_executors(m);
+  plait::register_bench(m);
+}

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+
 class NativeError(RuntimeError):
     pass
 
@@ -16,12 +17,16 @@ class GgufFile:
 
     @property
     def size(self) -> int: ...
+
     @property
     def version(self) -> int: ...
+
     @property
     def alignment(self) -> int: ...
+
     @property
     def data_offset(self) -> int: ...
+
     def metadata(self) -> dict[str, object]:
         """A new dict of every key."""
 
@@ -53,6 +58,7 @@ class Doorbell:
     """
 
     def __init__(self) -> None: ...
+
     def ring(self) -> None:
         """
         Wake the waiter, or make its next wait return at once. Any thread; never blocks.
@@ -84,6 +90,11 @@ class ObjectRing:
     def try_pop(self, default: object | None = None) -> object:
         """Take the oldest object, or return `default` when the ring is empty."""
 
+    def wait_pop(self, default: object | None = None, timeout_s: float | None = None, spin_s: float = 0.0) -> object:
+        """
+        Take the oldest object; sleep on the doorbell while there is none, and return `default` after `timeout_s` (None: no limit). Releases the GIL while it waits. Raises NativeError for a ring without a doorbell.
+        """
+
     def pop_all(self, max: int | None = None) -> list[object]:
         """
         Take what is there, oldest first: at most `max` objects, and at most one ring full.
@@ -94,6 +105,7 @@ class ObjectRing:
 
     @property
     def capacity(self) -> int: ...
+
     @property
     def doorbell(self) -> Doorbell: ...
 
@@ -115,6 +127,11 @@ class SpscObjectRing:
     def try_pop(self, default: object | None = None) -> object:
         """Take the oldest object, or return `default` when the ring is empty."""
 
+    def wait_pop(self, default: object | None = None, timeout_s: float | None = None, spin_s: float = 0.0) -> object:
+        """
+        Take the oldest object; sleep on the doorbell while there is none, and return `default` after `timeout_s` (None: no limit). Releases the GIL while it waits. Raises NativeError for a ring without a doorbell.
+        """
+
     def pop_all(self, max: int | None = None) -> list[object]:
         """
         Take what is there, oldest first: at most `max` objects, and at most one ring full.
@@ -125,6 +142,7 @@ class SpscObjectRing:
 
     @property
     def capacity(self) -> int: ...
+
     @property
     def doorbell(self) -> Doorbell: ...
 
@@ -132,7 +150,9 @@ class BlockTable:
     """An immutable block table of one sequence."""
 
     def __len__(self) -> int: ...
+
     def __getitem__(self, idx: int) -> int: ...
+
     def to_list(self) -> list[int]: ...
 
 class BlockSnapshot:
@@ -156,9 +176,8 @@ class KvManager:
     """
 
     def __init__(self, num_blocks: int, block_tokens: int, model_id: bytes) -> None: ...
-    def open_sequence(
-        self, seq_id: int, token_ids: Sequence[int], salt: bytes = ..., use_cache: bool = True
-    ) -> int:
+
+    def open_sequence(self, seq_id: int, token_ids: Sequence[int], salt: bytes = ..., use_cache: bool = True) -> int:
         """
         Open a sequence for a prompt and return how many of its first tokens are cached: full blocks, never the whole prompt. They count as committed. `salt` separates tenants. Without use_cache the sequence neither takes from the cache nor publishes to it. Releases the GIL for more than 4096 tokens.
         """
@@ -211,8 +230,11 @@ class KvManager:
         """Let a pinned prefix go."""
 
     def has_sequence(self, seq_id: int) -> bool: ...
+
     def num_committed(self, seq_id: int) -> int: ...
+
     def num_refs(self, block: int) -> int: ...
+
     def block_version(self, block: int) -> int:
         """Raised by every write grant. Any thread."""
 
@@ -224,10 +246,13 @@ class KvManager:
 
     @property
     def num_blocks(self) -> int: ...
+
     @property
     def block_tokens(self) -> int: ...
+
     @property
     def num_sequences(self) -> int: ...
+
     @property
     def num_free_blocks(self) -> int:
         """Free and evictable blocks."""
@@ -256,16 +281,7 @@ def supported_isas() -> list[str]:
 def kernel_quantize(isa: str, x: bytes, num_tokens: int, cols: int) -> bytes:
     """The 8-bit layout of x [num_tokens][cols]."""
 
-def kernel_matmul(
-    isa: str,
-    type: str,
-    weights: bytes,
-    rows: int,
-    x: bytes,
-    cols: int,
-    row_range: tuple[int, int],
-    token_range: tuple[int, int],
-) -> bytes:
+def kernel_matmul(isa: str, type: str, weights: bytes, rows: int, x: bytes, cols: int, row_range: tuple[int, int], token_range: tuple[int, int]) -> bytes:
     """
     Packs file bytes [rows][cols] and multiplies a range of them: [tokens][rows].
     """
@@ -274,22 +290,14 @@ def kernel_dequantize(type: str, weights: bytes) -> bytes:
     """File bytes as float32."""
 
 def kernel_rms_norm(isa: str, x: bytes, weight: bytes, eps: float) -> bytes: ...
+
 def kernel_add(isa: str, x: bytes, delta: bytes) -> bytes: ...
+
 def kernel_rope(isa: str, x: bytes, cos: bytes, sin: bytes, style: str) -> bytes: ...
+
 def kernel_gated_act(isa: str, gate: bytes, up: bytes, activation: str) -> bytes: ...
-def kernel_attention(
-    isa: str,
-    layout: KvLayout,
-    q: bytes,
-    k: bytes,
-    v: bytes,
-    block_table: Sequence[int],
-    group: int,
-    window: int,
-    scale: float,
-    softcap: float,
-    is_split: bool,
-) -> bytes:
+
+def kernel_attention(isa: str, layout: KvLayout, q: bytes, k: bytes, v: bytes, block_table: Sequence[int], group: int, window: int, scale: float, softcap: float, is_split: bool) -> bytes:
     """
     Writes k, v [context][kv heads][head_dim] to the blocks and attends with the queries of the last positions, [queries][heads][head_dim].
     """
@@ -298,6 +306,7 @@ class Weights:
     """Packed weights of one model; filled at load, then read-only."""
 
     def __init__(self, num_bytes: int) -> None: ...
+
     @staticmethod
     def from_packed(packed: PackedFile) -> Weights:
         """
@@ -325,6 +334,7 @@ class Weights:
         """The next vector of the packed file; returns its id."""
 
     def vector_values(self, arg: int, /) -> list[float]: ...
+
     @property
     def used_bytes(self) -> int: ...
 
@@ -335,9 +345,7 @@ class PackedFile:
     """A checked packed file, mapped read-only and locked against removal."""
 
     @staticmethod
-    def open(
-        folder: int, name: str, key: str, num_bytes: int, num_threads: int, share: bool | None = None
-    ) -> PackedFile | None:
+    def open(folder: int, name: str, key: str, num_bytes: int, num_threads: int, share: bool | None = None) -> PackedFile | None:
         """
         None: there is no such file. Raises NativeError: "invalid_file" when it is damaged or not to be trusted. ``share`` None: the file's own pages, unless only a copy has huge pages. Releases the GIL.
         """
@@ -369,13 +377,12 @@ class PackedWriter:
         """Give the file its name once it is on the disk. Releases the GIL."""
 
 class KvLayout:
-    def __init__(
-        self, num_layers: int, num_kv_heads: int, head_dim: int, block_tokens: int, dtype: str = "f16"
-    ) -> None:
+    def __init__(self, num_layers: int, num_kv_heads: int, head_dim: int, block_tokens: int, dtype: str = 'f16') -> None:
         """dtype: f16 or q8."""
 
     @property
     def block_bytes(self) -> int: ...
+
     @property
     def block_tokens(self) -> int: ...
 
@@ -383,33 +390,25 @@ class Plan:
     """Buffers and fused operations, in the order in which a step runs them."""
 
     def __init__(self, hidden: int, vocab: int, kv: KvLayout) -> None: ...
-    def add_buffer(
-        self, name: str, cols: int, is_acts: bool, has_q8: bool = False, has_f32: bool = False
-    ) -> int: ...
+
+    def add_buffer(self, name: str, cols: int, is_acts: bool, has_q8: bool = False, has_f32: bool = False) -> int: ...
+
     def add_rope(self, style: str, inverse_freqs: Sequence[float]) -> int: ...
+
     def add_embed(self, table: int, scale: float, out: int) -> None: ...
-    def add_add_norm(
-        self, residual: int, delta: int, post_norm: int, norm: int, eps: float, out: int
-    ) -> None: ...
-    def add_qkv(
-        self,
-        in_: int,
-        weights: tuple[int, int, int],
-        num_heads: int,
-        norms: tuple[int, int],
-        eps: float,
-        rope: int,
-        layer: int,
-        out_q: int,
-    ) -> None: ...
-    def add_attention(
-        self, q: int, layer: int, num_heads: int, window: int, scale: float, softcap: float, out: int
-    ) -> None: ...
+
+    def add_add_norm(self, residual: int, delta: int, post_norm: int, norm: int, eps: float, out: int) -> None: ...
+
+    def add_qkv(self, in_: int, weights: tuple[int, int, int], num_heads: int, norms: tuple[int, int], eps: float, rope: int, layer: int, out_q: int) -> None: ...
+
+    def add_attention(self, q: int, layer: int, num_heads: int, window: int, scale: float, softcap: float, out: int) -> None: ...
+
     def add_matmul(self, in_: int, weight: int, out: int) -> None: ...
+
     def add_gated(self, in_: int, gate: int, up: int, activation: str, out: int) -> None: ...
-    def add_logits(
-        self, residual: int, delta: int, post_norm: int, norm: int, eps: float, head: int, softcap: float
-    ) -> None: ...
+
+    def add_logits(self, residual: int, delta: int, post_norm: int, norm: int, eps: float, head: int, softcap: float) -> None: ...
+
     def verify(self, weights: Weights) -> None:
         """
         Raise NativeError when an operation does not fit its buffers or weights.
@@ -422,105 +421,165 @@ class Plan:
         """One line per operation."""
 
 class SlotStart:
-    def __init__(
-        self,
-        slot: int,
-        prompt_ids: Sequence[int],
-        output_ids: Sequence[int] = [],
-        temperature: float = 1.0,
-        top_p: float = 1.0,
-        top_k: int = 0,
-        min_p: float = 0.0,
-        repetition_penalty: float = 1.0,
-        presence_penalty: float = 0.0,
-        frequency_penalty: float = 0.0,
-        seed: int = 0,
-        num_logprobs: int = -1,
-        min_tokens: int = 0,
-        stop_token_ids: Sequence[int] = [],
-        logit_bias: Sequence[tuple[int, float]] = [],
-    ) -> None: ...
+    def __init__(self, slot: int, prompt_ids: Sequence[int], output_ids: Sequence[int] = [], temperature: float = 1.0, top_p: float = 1.0, top_k: int = 0, min_p: float = 0.0, repetition_penalty: float = 1.0, presence_penalty: float = 0.0, frequency_penalty: float = 0.0, seed: int = 0, num_logprobs: int = -1, min_tokens: int = 0, stop_token_ids: Sequence[int] = [], logit_bias: Sequence[tuple[int, float]] = []) -> None: ...
+
     @property
     def slot(self) -> int: ...
+
     @property
     def prompt_ids(self) -> list[int]: ...
+
     @property
     def output_ids(self) -> list[int]: ...
+
+    @property
+    def temperature(self) -> float: ...
+
+    @property
+    def top_p(self) -> float: ...
+
+    @property
+    def top_k(self) -> int: ...
+
+    @property
+    def min_p(self) -> float: ...
+
+    @property
+    def repetition_penalty(self) -> float: ...
+
+    @property
+    def presence_penalty(self) -> float: ...
+
+    @property
+    def frequency_penalty(self) -> float: ...
+
+    @property
+    def seed(self) -> int: ...
+
+    @property
+    def num_logprobs(self) -> int: ...
+
+    @property
+    def min_tokens(self) -> int: ...
+
+    @property
+    def stop_token_ids(self) -> list[int]: ...
+
+    @property
+    def logit_bias(self) -> list[tuple[int, float]]: ...
 
 class StepInput:
     """One step, see native/plan/step.h."""
 
     def __init__(self) -> None: ...
+
     @property
     def step_id(self) -> int: ...
+
     @step_id.setter
     def step_id(self, arg: int, /) -> None: ...
+
     @property
     def token_ids(self) -> list[int]: ...
+
     @token_ids.setter
     def token_ids(self, arg: Sequence[int], /) -> None: ...
+
     @property
     def seq_slots(self) -> list[int]: ...
+
     @seq_slots.setter
     def seq_slots(self, arg: Sequence[int], /) -> None: ...
+
     @property
     def query_starts(self) -> list[int]: ...
+
     @query_starts.setter
     def query_starts(self, arg: Sequence[int], /) -> None: ...
+
     @property
     def context_lens(self) -> list[int]: ...
+
     @context_lens.setter
     def context_lens(self, arg: Sequence[int], /) -> None: ...
+
     @property
     def block_tables(self) -> list[list[int]]: ...
+
     @block_tables.setter
     def block_tables(self, arg: Sequence[Sequence[int]], /) -> None: ...
+
     @property
     def sample_rows(self) -> list[int]: ...
+
     @sample_rows.setter
     def sample_rows(self, arg: Sequence[int], /) -> None: ...
+
     @property
     def sample_slots(self) -> list[int]: ...
+
     @sample_slots.setter
     def sample_slots(self, arg: Sequence[int], /) -> None: ...
+
     @property
     def copies(self) -> list[tuple[int, int]]: ...
+
     @copies.setter
     def copies(self, arg: Sequence[tuple[int, int]], /) -> None: ...
+
     @property
     def slot_starts(self) -> list[SlotStart]: ...
+
     @slot_starts.setter
     def slot_starts(self, arg: Sequence[SlotStart], /) -> None: ...
+
     @property
     def scores(self) -> list[tuple[int, int, int]]: ...
+
     @scores.setter
     def scores(self, arg: Sequence[tuple[int, int, int]], /) -> None: ...
 
 class StepResult:
     """What one step gave; error is empty when it ran."""
 
+    def __init__(self, step_id: int, error: str = '', tokens: Sequence[int] = [], logprobs: Sequence[float] = [], ranks: Sequence[int] = [], tops: Sequence[Sequence[tuple[int, float]]] = [], scores: Sequence[tuple[float, int, Sequence[tuple[int, float]]]] = [], begin_ns: int = 0, end_ns: int = 0) -> None:
+        """
+        For executors other than ComputeThread. One entry per sample in each column.
+        """
+
     @property
     def step_id(self) -> int: ...
+
     @property
     def error(self) -> str: ...
+
     @property
     def slots(self) -> list[int]: ...
+
     @property
     def tokens(self) -> list[int]: ...
+
     @property
     def logprobs(self) -> list[float]: ...
+
     @property
     def ranks(self) -> list[int]: ...
+
     @property
     def tops(self) -> list[list[tuple[int, float]]]: ...
+
     @property
     def scores(self) -> list[tuple[float, int, list[tuple[int, float]]]]: ...
+
     @property
     def num_tokens(self) -> int: ...
+
     @property
     def begin_ns(self) -> int: ...
+
     @property
     def end_ns(self) -> int: ...
+
     @property
     def forward_ns(self) -> int: ...
 
@@ -528,105 +587,14 @@ class KvStorage:
     """The bytes of the KV cache."""
 
     def __init__(self, layout: KvLayout, num_blocks: int) -> None: ...
+
     @property
     def num_blocks(self) -> int: ...
 
-def evaluate_logits(
-    plan: Plan, weights: Weights, isa: str, token_ids: Sequence[int], chunk_tokens: int, num_threads: int
-) -> bytearray:
+def evaluate_logits(plan: Plan, weights: Weights, isa: str, token_ids: Sequence[int], chunk_tokens: int, num_threads: int) -> bytearray:
     """
     Logits after every token as the bytes of float32 [num_tokens][vocab]. Releases the GIL.
     """
-
-class ComputeThread:
-    """Runs steps on a thread of its own, with a team of compute threads."""
-
-    def __init__(
-        self,
-        plan: Plan,
-        weights: Weights,
-        kv: KvStorage,
-        results_bell: Doorbell,
-        isa: str,
-        num_threads: int,
-        cpus: Sequence[int],
-        max_tokens: int,
-        max_slots: int,
-        parallelism: str = "tensor",
-    ) -> None:
-        """
-        results_bell is rung for each result. parallelism: tensor, or pipeline, which needs 2 threads or more. Raises NativeError.
-        """
-
-    def submit(self, step: StepInput) -> bool:
-        """
-        Move the step into the ring. False: the ring is full and the step is unchanged. Raises NativeError for a bad step, and after stop.
-        """
-
-    def pop_results(self) -> list[StepResult]:
-        """Those that are ready, in the order of their steps; never waits."""
-
-    @property
-    def num_steps(self) -> int: ...
-    @property
-    def busy_ns(self) -> int:
-        """Nanoseconds in steps."""
-
-    @property
-    def last_step_end_ns(self) -> int:
-        """CLOCK_MONOTONIC in nanoseconds; 0 before the first step."""
-
-    def stop(self) -> None:
-        """Finish the submitted steps and join. Idempotent. Releases the GIL."""
-
-class InlineExecutor:
-    """
-    Runs steps on the thread that calls run_next, which is member 0 of the team.
-    """
-
-    def __init__(
-        self,
-        plan: Plan,
-        weights: Weights,
-        kv: KvStorage,
-        isa: str,
-        num_threads: int,
-        cpus: Sequence[int],
-        max_tokens: int,
-        max_slots: int,
-        parallelism: str = "tensor",
-    ) -> None:
-        """
-        As ComputeThread; the caller of run_next is not pinned: cpus[0] is for whoever wants to.
-        """
-
-    def submit(self, step: StepInput) -> bool:
-        """
-        Move the step into the ring. False: the ring is full and the step is unchanged. Raises NativeError for a bad step, and after stop.
-        """
-
-    def pop_results(self) -> list[StepResult]:
-        """Those that are ready, in the order of their steps; never waits."""
-
-    @property
-    def num_steps(self) -> int: ...
-    @property
-    def busy_ns(self) -> int:
-        """Nanoseconds in steps."""
-
-    @property
-    def last_step_end_ns(self) -> int:
-        """CLOCK_MONOTONIC in nanoseconds; 0 before the first step."""
-
-    def run_next(self) -> bool:
-        """
-        Run the oldest submitted step on this thread. False: there is none. Releases the GIL. One thread at a time.
-        """
-
-    def stop(self) -> None:
-        """
-        Take no more steps and run the submitted ones. Idempotent. Releases the GIL. Not beside run_next.
-        """
 
 class KvTransfer:
     """What became of one save or fetch."""
@@ -704,6 +672,333 @@ class KvSwap:
     def num_transfers(self) -> int:
         """Saves and fetches whose completion is not popped."""
 
+MIN_SLICE_TOKENS: int = 64
+
+class SchedulerLimits:
+    """The scheduler's fixed limits."""
+
+    def __init__(self, *, num_blocks: int, block_tokens: int, max_batch_size: int = 64, max_batch_tokens: int = 512, prefill_chunk_tokens: int = 512, batch_timeout_s: float = 0.0, enable_prefix_cache: bool = True, target_step_s: float = 0.1, vocab_size: int = 0, eos_token_ids: Sequence[int] = []) -> None:
+        """
+        See native/scheduler/limits.h. Raises NativeError ("invalid_argument") with the name of what is out of range.
+        """
+
+    @property
+    def num_blocks(self) -> int: ...
+
+    @property
+    def block_tokens(self) -> int: ...
+
+    @property
+    def max_batch_size(self) -> int: ...
+
+    @property
+    def max_batch_tokens(self) -> int: ...
+
+    @property
+    def prefill_chunk_tokens(self) -> int: ...
+
+    @property
+    def batch_timeout_s(self) -> float: ...
+
+    @property
+    def enable_prefix_cache(self) -> bool: ...
+
+    @property
+    def target_step_s(self) -> float: ...
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    @property
+    def eos_token_ids(self) -> list[int]: ...
+
+    @property
+    def num_slots(self) -> int:
+        """Sequences that may run."""
+
+class Request:
+    """
+    A request for the scheduler. Whoever adds it takes its content, once; what is shown here stays.
+    """
+
+    def __init__(self, request_id: int, prompt_ids: Sequence[int], max_tokens: int, produced_ids: Sequence[int] = [], n: int = 1, ignore_eos: bool = False, num_prompt_logprobs: int = -1, tenant: bytes = ..., priority: int = 0, arrived_ns: int = 0, deadline_ns: int | None = None, may_hold: bool = True) -> None:
+        """
+        num_prompt_logprobs: -1 for none. Times are those of time.monotonic_ns().
+        """
+
+    def set_sampling(self, *, temperature: float = 1.0, top_p: float = 1.0, top_k: int = 0, min_p: float = 0.0, repetition_penalty: float = 1.0, presence_penalty: float = 0.0, frequency_penalty: float = 0.0, seed: int = 0, num_logprobs: int = -1, min_tokens: int = 0, stop_token_ids: Sequence[int] = [], logit_bias: Sequence[tuple[int, float]] = []) -> None:
+        """
+        seed: of choice 0. num_logprobs: -1 for none. Raises NativeError when the content was taken.
+        """
+
+    @property
+    def request_id(self) -> int: ...
+
+    @property
+    def n(self) -> int: ...
+
+    @property
+    def num_prompt(self) -> int:
+        """Prompt tokens."""
+
+class OutputBatch:
+    """Outputs of a scheduler, in order."""
+
+    def __len__(self) -> int: ...
+
+    def take(self) -> list[tuple[object, ...]]:
+        """
+        Give the outputs away, each as a tuple in the order of plait.types.TokenOutput's fields; logprobs are tuples in the order of TokenLogprob's.
+        """
+
+class SchedulerStats:
+    """
+    Totals of a scheduler, see native/scheduler/stats.h. Any thread may read.
+    """
+
+    @property
+    def requests_total(self) -> int: ...
+
+    @property
+    def requests_dequeued_total(self) -> int: ...
+
+    @property
+    def dequeued_prompt_tokens_total(self) -> int: ...
+
+    @property
+    def dequeued_choices_total(self) -> int: ...
+
+    @property
+    def requests_finished_total(self) -> int: ...
+
+    @property
+    def choices_aborted_total(self) -> int: ...
+
+    @property
+    def choices_failed_total(self) -> int: ...
+
+    @property
+    def prompt_tokens_total(self) -> int: ...
+
+    @property
+    def cached_tokens_total(self) -> int: ...
+
+    @property
+    def generated_tokens_total(self) -> int: ...
+
+    @property
+    def prefill_tokens_total(self) -> int: ...
+
+    @property
+    def dropped_tokens_total(self) -> int: ...
+
+    @property
+    def preemptions_total(self) -> int: ...
+
+class PlannedStep:
+    """Whose rows a step holds, by (request_id, index)."""
+
+    @property
+    def step_id(self) -> int: ...
+
+    @property
+    def num_prefill_tokens(self) -> int: ...
+
+    @property
+    def rows(self) -> list[tuple[int, int]]:
+        """By entry of StepInput.seq_slots."""
+
+    @property
+    def forked(self) -> list[tuple[int, int]]:
+        """They sample from the row of another choice."""
+
+    @property
+    def starts(self) -> list[tuple[int, int]]:
+        """By entry of StepInput.slot_starts."""
+
+class Scheduler:
+    """
+    Which tokens of which sequences run in the next step. One thread calls everything; stats and the num_ gauges may be read from any.
+    """
+
+    def __init__(self, limits: SchedulerLimits, kv: KvManager) -> None: ...
+
+    def add(self, request: Request) -> None:
+        """
+        Queue a request and take its content. Raises NativeError, and takes nothing, for one that cannot run or whose id is in use.
+        """
+
+    def refuse(self, request: Request, reason: str, error: str | None = None) -> None:
+        """Instead of add: one last output for each choice of the request."""
+
+    def abort(self, request_id: int) -> None:
+        """Unknown and ended ones are ignored."""
+
+    def end(self, request_id: int, reason: str, error: str | None = None) -> None:
+        """End what has not ended of a request."""
+
+    def end_all(self, reason: str, error: str | None = None) -> None: ...
+
+    def schedule(self, now_ns: int) -> StepInput | None:
+        """
+        The next step, or None when nothing can run before a result, an arrival or next_wakeup_ns(). Releases the GIL when a prompt of more than 4096 tokens is to be admitted.
+        """
+
+    def finish_step(self, result: StepResult) -> None:
+        """
+        Take in the result of the oldest planned step; raises NativeError for any other.
+        """
+
+    def fail_step(self, step_id: int, error: str) -> None:
+        """The step planned last could not be submitted: its sequences end."""
+
+    def take_outputs(self) -> OutputBatch:
+        """Outputs since the last call."""
+
+    def next_wakeup_ns(self) -> int | None:
+        """
+        When schedule() should be called again though nothing happened, or None.
+        """
+
+    def planned_step(self, last: bool = True) -> PlannedStep | None:
+        """
+        The newest step that is planned and not finished (or the oldest), None when there is none.
+        """
+
+    def check_idle(self) -> None:
+        """Raises NativeError unless nothing is left of any request. For tests."""
+
+    @property
+    def limits(self) -> SchedulerLimits: ...
+
+    @property
+    def stats(self) -> SchedulerStats: ...
+
+    @property
+    def has_work(self) -> bool:
+        """A request has not ended."""
+
+    @property
+    def num_requests(self) -> int: ...
+
+    @property
+    def num_waiting(self) -> int:
+        """Sequences without slot and blocks."""
+
+    @property
+    def num_running(self) -> int:
+        """Sequences that hold slot and blocks."""
+
+    @property
+    def num_free_blocks(self) -> int:
+        """Free and evictable blocks."""
+
+    @property
+    def prefill_token_s(self) -> float:
+        """Measured seconds per prompt token, 0 before the first measurement."""
+
+    @property
+    def hold_until_s(self) -> float:
+        """
+        time.monotonic() when the last wait for a fuller batch ends at the latest; 0 before the first.
+        """
+
+class ComputeThread:
+    """Runs steps on a thread of its own, with a team of compute threads."""
+
+    def __init__(self, plan: Plan, weights: Weights, kv: KvStorage, results_bell: Doorbell, isa: str, num_threads: int, cpus: Sequence[int], max_tokens: int, max_slots: int, parallelism: str = 'tensor') -> None:
+        """
+        results_bell is rung for each result. parallelism: tensor, or pipeline, which needs 2 threads or more. Raises NativeError.
+        """
+
+    def submit(self, step: StepInput) -> bool:
+        """
+        Move the step into the ring. False: the ring is full and the step is unchanged. Raises NativeError for a bad step, and after stop.
+        """
+
+    def pop_results(self) -> list[StepResult]:
+        """Those that are ready, in the order of their steps; never waits."""
+
+    @property
+    def num_steps(self) -> int: ...
+
+    @property
+    def busy_ns(self) -> int:
+        """Nanoseconds in steps."""
+
+    @property
+    def last_step_end_ns(self) -> int:
+        """CLOCK_MONOTONIC in nanoseconds; 0 before the first step."""
+
+    def stop(self) -> None:
+        """Finish the submitted steps and join. Idempotent. Releases the GIL."""
+
+class InlineExecutor:
+    """
+    Runs steps on the thread that calls run_next, which is member 0 of the team.
+    """
+
+    def __init__(self, plan: Plan, weights: Weights, kv: KvStorage, isa: str, num_threads: int, cpus: Sequence[int], max_tokens: int, max_slots: int, parallelism: str = 'tensor') -> None:
+        """
+        As ComputeThread; the caller of run_next is not pinned: cpus[0] is for whoever wants to.
+        """
+
+    def submit(self, step: StepInput) -> bool:
+        """
+        Move the step into the ring. False: the ring is full and the step is unchanged. Raises NativeError for a bad step, and after stop.
+        """
+
+    def pop_results(self) -> list[StepResult]:
+        """Those that are ready, in the order of their steps; never waits."""
+
+    @property
+    def num_steps(self) -> int: ...
+
+    @property
+    def busy_ns(self) -> int:
+        """Nanoseconds in steps."""
+
+    @property
+    def last_step_end_ns(self) -> int:
+        """CLOCK_MONOTONIC in nanoseconds; 0 before the first step."""
+
+    def run_next(self) -> bool:
+        """
+        Run the oldest submitted step on this thread. False: there is none. Releases the GIL. One thread at a time.
+        """
+
+    def stop(self) -> None:
+        """
+        Take no more steps and run the submitted ones. Idempotent. Releases the GIL. Not beside run_next.
+        """
+
+def time_messages(kind: str, num_producers: int, message_bytes: int, num_messages: int, capacity: int, repeats: int, cpus: Sequence[int]) -> Timing:
+    """
+    Check, then time messages between native threads; kind: "spsc", "spsc-batch", "mpsc", "channel" or "mutex"; 8 or 64 bytes. Seconds of one message, by run. Releases the GIL.
+    """
+
+def time_round_trips(kind: str, num_rounds: int, cpus: Sequence[int]) -> Timing:
+    """
+    Seconds of each round trip between two native threads, over two queues. Releases the GIL.
+    """
+
+def time_line_transfers(num_rounds: int, repeats: int, cpus: Sequence[int]) -> list[float]:
+    """
+    Seconds that a cache line takes from one CPU to the other, by run. Releases the GIL.
+    """
+
+class Metronome:
+    """Rings a doorbell now and then from a native thread."""
+
+    def __init__(self, bell: Doorbell, period_s: float) -> None: ...
+
+    @property
+    def rung_at_ns(self) -> int:
+        """time.monotonic_ns() just before the last ring."""
+
+    def stop(self) -> None:
+        """Wait for the thread to end, a period at most. Releases the GIL."""
+
 class Timing:
     @property
     def difference(self) -> str:
@@ -721,6 +1016,7 @@ class KernelRig:
     """
 
     def __init__(self, isa: str, num_threads: int, cpus: Sequence[int]) -> None: ...
+
     def read_rates(self, num_bytes: int, is_alone: bool, repeats: int) -> list[float]:
         """
         Bytes per second that one or all threads read from memory, by run. Releases the GIL.
@@ -745,6 +1041,7 @@ class MatmulTimer:
 
     @property
     def num_copies(self) -> int: ...
+
     def run(self, num_tokens: int, repeats: int) -> Timing:
         """
         Check, then time products of a whole matrix with num_tokens tokens. Releases the GIL.
@@ -753,18 +1050,7 @@ class MatmulTimer:
 class AttentionTimer:
     """The attention kernels at one shape."""
 
-    def __init__(
-        self,
-        rig: KernelRig,
-        layout: KvLayout,
-        group: int,
-        context: int,
-        num_queries: int,
-        window: int,
-        scale: float,
-        softcap: float,
-        cold_bytes: int,
-    ) -> None:
+    def __init__(self, rig: KernelRig, layout: KvLayout, group: int, context: int, num_queries: int, window: int, scale: float, softcap: float, cold_bytes: int) -> None:
         """
         Fills layers of sequences of `context` positions until they take cold_bytes. Releases the GIL.
         """

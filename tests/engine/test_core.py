@@ -265,23 +265,33 @@ def test_a_failed_step_ends_its_requests_and_the_engine_lives() -> None:
         engine.check_clean()
 
 
-def test_sampling_that_the_native_side_refuses_ends_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = FakeEngine(start=False)
-    make = engine.parts.new_slot_start
+def test_values_that_the_native_side_refuses_never_reach_the_main_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("plait.engine.core.validate_request", lambda request, info: None)
+    with FakeEngine() as engine:
+        fine = Collector()
+        with pytest.raises(InvalidRequestError):
+            engine.core.submit(request(top_k=2**40), Collector())
+        engine.core.submit(request(), fine)
+        check(fine.wait(), request())
+        assert engine.core.metrics()["requests_live"] == 0
 
-    def picky(**fields: object) -> object:
-        if fields["top_k"] == 13:
-            raise TypeError("incompatible function arguments")
-        return make(**fields)
 
-    object.__setattr__(engine.parts, "new_slot_start", picky)
-    engine.core.start()
-    with engine:
+def test_a_request_that_the_scheduler_refuses_ends_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("plait.engine.core.validate_request", lambda request, info: None)
+    with FakeEngine() as engine:
         odd, fine = Collector(2), Collector()
-        engine.core.submit(request(top_k=13, n=2), odd)
+        engine.core.submit(GenerateRequest((5, VOCAB), SamplingParams(n=2, max_tokens=4)), odd)
         engine.core.submit(request(), fine)
         assert odd.wait().reasons == [FinishReason.ERROR] * 2
+        assert "not in the vocabulary" in (odd.errors[0] or "")
         check(fine.wait(), request())
+        metrics = engine.core.metrics()
+        assert metrics["requests_live"] == metrics["queue_depth_requests"] == 0
+        assert metrics["requests_finished_total"] == 2
+        assert metrics["failed_total"] == 2
+        engine.check_clean()
 
 
 def test_a_step_that_is_refused_ends_its_requests_only() -> None:
@@ -307,10 +317,13 @@ def test_a_crash_of_the_main_thread_ends_everything_loudly(caplog: pytest.LogCap
         engine.core.submit(request(5, 400, n=3, ignore_eos=True), running)
         assert running.has_output.wait(10)
 
-        def explode(now: float) -> None:
-            raise MemoryError("injected crash")
+        class Broken:
+            def __getattr__(self, name: str) -> object:
+                if name == "schedule":
+                    raise MemoryError("injected crash")
+                return getattr(engine.core._scheduler, name)
 
-        engine.core._scheduler.schedule = explode  # type: ignore[method-assign, assignment]
+        engine.core._main._scheduler = Broken()  # type: ignore[assignment]
         assert running.wait().reasons == [FinishReason.ERROR] * 3
         assert "injected crash" in (running.errors[0] or "")
         health = engine.core.health()

@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-import importlib
 import threading
 from collections.abc import Callable
 from typing import Any
 
+from plait import _native
 from plait.config import EngineConfig
 from plait.engine.core import EngineCore
 from plait.engine.parts import EngineParts
 from plait.types import EngineInfo, FinishReason, TokenLogprob, TokenOutput
-from tests.fakes.fake_executor import FakeComputeThread, FakeModel, FakeSlotStart, FakeStepInput
-from tests.fakes.fake_kv import FakeKvManager
+from tests.fakes.fake_executor import FakeComputeThread, FakeInlineExecutor, FakeModel, FakeStepInput
 from tests.fakes.fake_sync import FakeDoorbell, FakeRing
 
 VOCAB = 50
 EOS = (3,)
 
 
-def _native() -> Any:
-    return importlib.import_module("plait._native")
-
-
 class FakeEngine:
     """The core and its parts, for tests that look inside.
 
-    ``kind``: "fake" for the fake doorbells, rings and KV manager, "native" for the real ones. The model is
-    always the fake one.
+    ``kind``: "fake" for the fake doorbells and rings, "native" for the real ones, "coroutine" for the real ones in
+    the coroutine mode. The model is always the fake one, scheduler and KV manager are always the real ones.
     """
 
     kind = "fake"
@@ -44,11 +39,14 @@ class FakeEngine:
         start: bool = True,
     ) -> None:
         self.config = config or EngineConfig(block_tokens=4, max_batch_size=16, max_batch_tokens=64)
+        is_coroutine = self.kind == "coroutine"
+        if is_coroutine:
+            self.config = self.config.model_copy(update={"engine_mode": "coroutine"})
         block_tokens = self.config.block_tokens
         self.info = EngineInfo(
             "fake", "fake", VOCAB, max_model_len, EOS, num_blocks, block_tokens, 1, "scalar"
         )
-        self.kv = self._new_kv(num_blocks, block_tokens)
+        self.kv = _native.KvManager(num_blocks, block_tokens, b"fake")
         self.model = FakeModel(
             num_blocks,
             block_tokens,
@@ -58,28 +56,23 @@ class FakeEngine:
         )
         self.bells: list[Any] = []
         self.main_bell = self._new_bell()
-        self.compute = FakeComputeThread(self.model, self.main_bell.ring, step_s=step_s, fail_step=fail_step)
+        new_executor = FakeInlineExecutor if is_coroutine else FakeComputeThread
+        self.compute = new_executor(self.model, self.main_bell.ring, step_s=step_s, fail_step=fail_step)
         self.parts = EngineParts(
             executor=self.compute,
             kv=self.kv,
             main_bell=self.main_bell,
             new_bell=self._new_bell,
-            new_mpsc_ring=FakeRing if self.kind == "fake" else _native().ObjectRing,
-            new_spsc_ring=FakeRing if self.kind == "fake" else _native().SpscObjectRing,
-            new_step=FakeStepInput,
-            new_slot_start=FakeSlotStart,
+            new_mpsc_ring=FakeRing if self.kind == "fake" else _native.ObjectRing,
+            new_spsc_ring=FakeRing if self.kind == "fake" else _native.SpscObjectRing,
+            run_next=self.compute.run_next if isinstance(self.compute, FakeInlineExecutor) else None,
         )
         self.core = EngineCore(self.parts, self.info, self.config, stall_after_s=stall_after_s)
         if start:
             self.core.start()
 
-    def _new_kv(self, num_blocks: int, block_tokens: int) -> Any:
-        if self.kind == "fake":
-            return FakeKvManager(num_blocks, block_tokens)
-        return _native().KvManager(num_blocks, block_tokens, b"fake")
-
     def _new_bell(self) -> Any:
-        bell = FakeDoorbell() if self.kind == "fake" else _native().Doorbell()
+        bell = FakeDoorbell() if self.kind == "fake" else _native.Doorbell()
         self.bells.append(bell)
         return bell
 

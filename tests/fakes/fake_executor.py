@@ -1,5 +1,7 @@
 """A deterministic stand-in for the model, behind the interface of the native compute thread.
 
+Steps come as the native scheduler makes them and results go back as native ones.
+
 It keeps a "KV cache": one number per (block, offset). The number of a position is a hash of the token and
 of all the numbers before it, read through the block table that the step brings: a wrong table, a missed copy
 or a block that was given away too early changes every later token. The next token is a hash of the last
@@ -16,7 +18,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-MASK64 = 2**64 - 1
+from plait import _native
+
 POISON = 0xDEADBEEF
 
 
@@ -38,9 +41,16 @@ class FakeSlotStart:
     stop_token_ids: list[int] = field(default_factory=list)
     logit_bias: list[tuple[int, float]] = field(default_factory=list)
 
+    @staticmethod
+    def of(start: _native.SlotStart) -> FakeSlotStart:
+        names = FakeSlotStart.__dataclass_fields__
+        return FakeSlotStart(**{name: getattr(start, name) for name in names})
+
 
 @dataclass
 class FakeStepInput:
+    """A native StepInput as plain lists: the native ones are built anew on each access."""
+
     step_id: int = 0
     token_ids: list[int] = field(default_factory=list)
     seq_slots: list[int] = field(default_factory=list)
@@ -53,6 +63,12 @@ class FakeStepInput:
     slot_starts: list[FakeSlotStart] = field(default_factory=list)
     scores: list[tuple[int, int, int]] = field(default_factory=list)
 
+    @staticmethod
+    def of(step: _native.StepInput) -> FakeStepInput:
+        names = FakeStepInput.__dataclass_fields__
+        fields = {name: getattr(step, name) for name in names if name != "slot_starts"}
+        return FakeStepInput(slot_starts=[FakeSlotStart.of(start) for start in step.slot_starts], **fields)
+
 
 Top = list[tuple[int, float]]
 
@@ -61,16 +77,26 @@ Top = list[tuple[int, float]]
 class FakeStepResult:
     step_id: int
     error: str = ""
-    slots: list[int] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     ranks: list[int] = field(default_factory=list)
     tops: list[Top] = field(default_factory=list)
     scores: list[tuple[float, int, Top]] = field(default_factory=list)
-    num_tokens: int = 0
     begin_ns: int = 0
     end_ns: int = 0
-    forward_ns: int = 0
+
+    def to_native(self) -> _native.StepResult:
+        return _native.StepResult(
+            self.step_id,
+            error=self.error,
+            tokens=self.tokens,
+            logprobs=self.logprobs,
+            ranks=self.ranks,
+            tops=self.tops,
+            scores=self.scores,
+            begin_ns=self.begin_ns,
+            end_ns=self.end_ns,
+        )
 
 
 def extend_hash(values: array[int], token: int) -> int:
@@ -97,7 +123,8 @@ def sample(value: int, start: FakeSlotStart, history: Sequence[int], counter: in
 def logprob_of(value: int, token: int, num_top: int, vocab: int) -> tuple[float, int, Top]:
     mixed = zlib.crc32(f"{value} {token}".encode())
     top = [((value + k) % vocab, -0.5 - k) for k in range(max(num_top, 0))]
-    return -(mixed % 1000) / 100 - 0.01, 1 + mixed % 7, top
+    # Exact in 32 bits, as all numbers here that pass through the native types.
+    return -(mixed % 1000) / 128 - 0.0625, 1 + mixed % 7, top
 
 
 class _Slot:
@@ -140,14 +167,13 @@ class FakeModel:
         for i, slot in enumerate(step.seq_slots):
             tokens = step.token_ids[step.query_starts[i] : step.query_starts[i + 1]]
             row_values += self._run_sequence(tokens, slot, step.context_lens[i], step.block_tables[i])
-        result = FakeStepResult(step.step_id, num_tokens=len(step.token_ids))
+        result = FakeStepResult(step.step_id)
         sampled = []
         for row, slot_id in zip(step.sample_rows, step.sample_slots, strict=True):
             slot = self._slots[slot_id]
             value = row_values[row]
             token = sample(value, slot.start, slot.history, slot.counter, self.vocab_size)
             logprob, rank, top = logprob_of(value, token, slot.start.num_logprobs, self.vocab_size)
-            result.slots.append(slot_id)
             result.tokens.append(token)
             result.logprobs.append(logprob)
             result.ranks.append(rank)
@@ -194,8 +220,8 @@ class FakeModel:
                 written.add(place)
 
 
-class FakeComputeThread:
-    """FakeModel on a thread of its own, rings bounded as the native ones are."""
+class FakeExecutor:
+    """FakeModel behind rings that are bounded as the native ones are."""
 
     DEPTH = 4
 
@@ -211,29 +237,78 @@ class FakeComputeThread:
         self.step_s = step_s
         self.fail_step = fail_step
         self.gate = threading.Event()
-        """Clear it to freeze the compute thread before its next step."""
+        """Clear it to freeze whoever computes before the next step."""
         self.gate.set()
         self._ring_results_bell = ring_results_bell
         self._steps: deque[FakeStepInput] = deque()
         self._results: deque[FakeStepResult] = deque()
+
+    def submit(self, step: _native.StepInput) -> bool:
+        if len(self._steps) >= self.DEPTH:
+            return False
+        self._steps.append(FakeStepInput.of(step))
+        return True
+
+    def pop_results(self) -> list[_native.StepResult]:
+        results = []
+        while self._results:
+            results.append(self._results.popleft().to_native())
+        return results
+
+    def stop(self) -> None:
+        """See plait.engine.parts.Executor."""
+
+    def _run_oldest(self) -> None:
+        step = self._steps.popleft()
+        self.gate.wait()
+        self._results.append(self._run(step))
+        self._ring_results_bell()
+
+    def _run(self, step: FakeStepInput) -> FakeStepResult:
+        begin_ns = time.monotonic_ns()
+        if self.step_s:
+            time.sleep(self.step_s)
+        error = self.fail_step(step) if self.fail_step else ""
+        try:
+            result = FakeStepResult(step.step_id, error=error) if error else self.model.run(step)
+        except Exception as caught:  # as the native thread: an error is a result
+            result = FakeStepResult(step.step_id, error=f"check failed: {caught!r}")
+        result.begin_ns, result.end_ns = begin_ns, time.monotonic_ns()
+        return result
+
+
+class FakeInlineExecutor(FakeExecutor):
+    """Runs steps on the calling thread."""
+
+    def run_next(self) -> bool:
+        if not self._steps:
+            return False
+        self._run_oldest()
+        return True
+
+
+class FakeComputeThread(FakeExecutor):
+    """Runs steps on a thread of its own."""
+
+    def __init__(
+        self,
+        model: FakeModel,
+        ring_results_bell: Callable[[], None],
+        *,
+        step_s: float = 0.0,
+        fail_step: Callable[[FakeStepInput], str] | None = None,
+    ) -> None:
+        super().__init__(model, ring_results_bell, step_s=step_s, fail_step=fail_step)
         self._is_stopping = False
         self._wake = threading.Condition()
         self._thread = threading.Thread(target=self._loop, name="fake-compute", daemon=True)
         self._thread.start()
 
-    def submit(self, step: FakeStepInput) -> bool:
+    def submit(self, step: _native.StepInput) -> bool:
         with self._wake:
-            if len(self._steps) >= self.DEPTH:
-                return False
-            self._steps.append(step)
+            is_taken = super().submit(step)
             self._wake.notify()
-        return True
-
-    def pop_results(self) -> list[FakeStepResult]:
-        results = []
-        while self._results:
-            results.append(self._results.popleft())
-        return results
+        return is_taken
 
     def stop(self) -> None:
         with self._wake:
@@ -248,19 +323,4 @@ class FakeComputeThread:
                     self._wake.wait()
                 if not self._steps:
                     return
-                step = self._steps.popleft()
-            self.gate.wait()
-            self._results.append(self._run(step))
-            self._ring_results_bell()
-
-    def _run(self, step: FakeStepInput) -> FakeStepResult:
-        begin_ns = time.monotonic_ns()
-        if self.step_s:
-            time.sleep(self.step_s)
-        error = self.fail_step(step) if self.fail_step else ""
-        try:
-            result = FakeStepResult(step.step_id, error=error) if error else self.model.run(step)
-        except Exception as caught:  # as the native thread: an error is a result
-            result = FakeStepResult(step.step_id, error=f"check failed: {caught!r}")
-        result.begin_ns, result.end_ns = begin_ns, time.monotonic_ns()
-        return result
+            self._run_oldest()

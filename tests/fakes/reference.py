@@ -5,9 +5,20 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass, field
 
-from plait.scheduler.request import derive_seed
 from plait.types import FinishReason, GenerateRequest, TokenLogprob
 from tests.fakes.fake_executor import FakeSlotStart, extend_hash, logprob_of, sample
+
+_MASK64 = 2**64 - 1
+
+
+def derive_seed(seed: int, index: int) -> int:
+    """The seed of choice ``index``, by the definition of SplitMix64."""
+    if index == 0:
+        return seed & _MASK64
+    z = (seed + index * 0x9E3779B97F4A7C15) & _MASK64
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK64
+    return z ^ (z >> 31)
 
 
 @dataclass

@@ -26,8 +26,8 @@ from plait.client import EngineClient
 from plait.config import EngineConfig
 from plait.config.engine import ComputeParallelism, KvCacheDtype
 from plait.engine import start_engine
+from plait.engine.scheduling import MIN_SLICE_TOKENS
 from plait.errors import ConfigError, EngineDeadError, PlaitError
-from plait.scheduler.budget import MIN_SLICE_TOKENS
 from plait.types import EngineInfo, GenerateRequest, SamplingParams, TokenOutput
 
 SCHEMA_VERSION = 1

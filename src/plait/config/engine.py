@@ -12,6 +12,7 @@ from plait.errors import ConfigError
 BLOCK_TOKENS = (16, 32, 64, 128, 256, 512)
 """What the attention kernels can walk: positions are lanes, and a partition of 512 holds whole blocks."""
 KvCacheDtype = Literal["f16", "q8"]
+EngineMode = Literal["threads", "coroutine"]
 ComputeParallelism = Literal["tensor", "pipeline"]
 
 
@@ -44,6 +45,11 @@ class EngineConfig(Section):
     )
     max_batch_tokens: int = Field(
         default=512, ge=1, le=65536, description="Most tokens, prefill and decode together, in one step."
+    )
+    engine_mode: EngineMode = Field(
+        default="threads",
+        description="Who runs scheduling, computing and delivery: a thread each (threads), or coroutines of one "
+        "thread (coroutine). The answers are the same.",
     )
     num_compute_threads: int | None = Field(
         default=None,

@@ -1,16 +1,11 @@
-"""EngineCore: the three threads of an engine and what they share.
+"""EngineCore: what an engine is to its clients, whoever runs it (see driver.py): requests, health, metrics.
 
-    any thread --submissions--> I/O --inbox--> main --steps--> compute
-                callbacks <-- I/O <--outputs-- main <--results-- compute
-
-Every arrow is a bounded lock-free ring with a doorbell; nobody polls. main and I/O are Python threads,
-compute is native and never holds the GIL.
+Every method may be called from any thread, and none waits for a step.
 """
 
 from __future__ import annotations
 
 import atexit
-import contextlib
 import itertools
 import logging
 import os
@@ -19,17 +14,17 @@ import threading
 import time
 from collections.abc import Mapping
 
+from plait import _native
 from plait.client import OutputCallback
 from plait.config import EngineConfig
-from plait.engine.io_loop import IoLoop
-from plait.engine.mail import Abort, LiveRequest, Stop, Submission
-from plait.engine.main_loop import MainLoop
+from plait.engine.driver import Driver
+from plait.engine.mail import Abort, LiveRequest, Stop
+from plait.engine.modes import new_driver
 from plait.engine.parts import EngineParts
+from plait.engine.scheduling import new_request, scheduler_limits
 from plait.errors import EngineDeadError, OverloadedError, PlaitError, ShuttingDownError
-from plait.scheduler import Scheduler, SchedulerLimits
 from plait.types import (
     EngineInfo,
-    FinishReason,
     GenerateRequest,
     Health,
     SamplingParams,
@@ -79,19 +74,12 @@ class EngineCore:
         self._is_ready = False
         self._dead_because: str | None = None
         self._metrics_base: dict[str, float] = {}
-        self._scheduler = Scheduler(scheduler_limits(info, config), parts.kv)
+        self._scheduler = _native.Scheduler(scheduler_limits(info, config), parts.kv)
         # Room for every request that may be live, its abort, and the stop.
         num_messages = 2 * (config.max_queued_requests + config.max_batch_size) + 16
-        io_bell = parts.new_bell()
-        self._submissions = parts.new_mpsc_ring(num_messages, io_bell)
-        inbox = parts.new_spsc_ring(num_messages, parts.main_bell)
-        outputs = parts.new_spsc_ring(256, io_bell)
-        self._main = MainLoop(parts, self._scheduler, info, inbox, outputs)
-        self._io = IoLoop(io_bell, self._submissions, inbox, outputs, self._live)
-        self._threads = [
-            threading.Thread(target=self._run_main, name="plait-main", daemon=True),
-            threading.Thread(target=self._run_io, name="plait-io", daemon=True),
-        ]
+        self._driver: Driver = new_driver(
+            config.engine_mode, parts, self._scheduler, self._live, num_messages, self._on_death
+        )
 
     def start(self) -> None:
         """Start the threads and run one prefill and one decode step through all of them.
@@ -102,8 +90,7 @@ class EngineCore:
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         # A daemon thread that wakes from a native wait while the interpreter ends would abort the process.
         atexit.register(self.close)
-        for thread in self._threads:
-            thread.start()
+        self._driver.start()
         self._warm_up()
         self._metrics_base = self._counters()
         self._started_at = time.monotonic()
@@ -117,24 +104,23 @@ class EngineCore:
         self._check_open()
         validate_request(request, self.info)
         num_tokens = len(request.prompt_token_ids)
+        request_id = next(self._request_ids)
+        native = new_request(
+            request_id,
+            request,
+            max_tokens=resolve_max_tokens(request, self.info),
+            seed=self._seed_of(request),
+            now_ns=time.monotonic_ns(),
+            may_hold=may_hold,
+        )
+        live = LiveRequest(request_id, request.sampling.n, on_output)
         with self._submit_lock:
             self._check_open()
             self._check_queue(num_tokens)
-            now = time.monotonic()
             if not self._live:
-                self._work_began_at = now
-            request_id = next(self._request_ids)
-            live = LiveRequest(request_id, request.sampling.n, on_output)
-            submission = Submission(
-                request_id,
-                request,
-                resolve_max_tokens(request, self.info),
-                self._seed_of(request),
-                now,
-                may_hold,
-            )
+                self._work_began_at = time.monotonic()
             self._live[request_id] = live
-            if not self._submissions.try_push(submission):
+            if not self._driver.try_send(native):
                 del self._live[request_id]
                 raise OverloadedError("the request ring is full", retry_after_s=1.0)
             self._num_submitted += 1
@@ -151,7 +137,7 @@ class EngineCore:
         if live is None or live.is_aborted:
             return
         live.is_aborted = True
-        while not self._submissions.try_push(Abort(request_id)):
+        while not self._driver.try_send(Abort(request_id)):
             if self._dead_because is not None or self._is_closing:
                 return
             time.sleep(0.001)
@@ -164,7 +150,9 @@ class EngineCore:
         if not self._is_ready:
             return Health(True, False, True, "warming up")
         if self._live:
-            since = max(self._main.gauges.last_progress_at, self._work_began_at, self._scheduler.hold_until)
+            since = max(
+                self._driver.gauges.last_progress_at, self._work_began_at, self._scheduler.hold_until_s
+            )
             idle_s = time.monotonic() - since
             if idle_s > self._stall_after_s:
                 return Health(True, True, False, f"work waits and no step ended for {idle_s:.0f} s")
@@ -175,7 +163,7 @@ class EngineCore:
         counters = self._counters()
         for name, base in self._metrics_base.items():
             counters[name] -= base
-        gauges = self._main.gauges
+        gauges = self._driver.gauges
         uptime_s = max(time.monotonic() - self._started_at, 1e-9)
         num_queued, num_queued_tokens = self._queued()
         return {
@@ -187,22 +175,22 @@ class EngineCore:
             "requests_waiting": self._scheduler.num_waiting,
             "queue_depth_requests": num_queued,
             "queue_depth_tokens": num_queued_tokens,
-            "queue_depth_submissions": len(self._submissions) + self._io.num_backlog,
+            "queue_depth_submissions": self._driver.num_messages,
             "queue_depth_steps": gauges.num_steps_in_flight,
             "kv_blocks": self.info.num_kv_blocks,
-            "kv_blocks_free": gauges.num_free_blocks,
+            "kv_blocks_free": self._scheduler.num_free_blocks,
             **self._constants,
         }
 
     def _counters(self) -> dict[str, float]:
         stats = self._scheduler.stats
-        gauges = self._main.gauges
+        gauges = self._driver.gauges
         return {
             "requests_total": self._num_submitted,
             "requests_overloaded_total": self._num_overloaded,
-            "requests_finished_total": stats.requests_finished_total + gauges.refused_requests_total,
+            "requests_finished_total": stats.requests_finished_total,
             "aborted_total": stats.choices_aborted_total,
-            "failed_total": stats.choices_failed_total + gauges.refused_requests_total,
+            "failed_total": stats.choices_failed_total,
             "prompt_tokens_total": stats.prompt_tokens_total,
             "cached_tokens_total": stats.cached_tokens_total,
             "prefill_tokens_total": stats.prefill_tokens_total,
@@ -222,13 +210,9 @@ class EngineCore:
             self._is_closing = True
         if is_first:
             atexit.unregister(self.close)
-            while not self._submissions.try_push(Stop()) and self._dead_because is None:
+            while not self._driver.try_send(Stop()) and self._dead_because is None:
                 time.sleep(0.001)
-        deadline = time.monotonic() + _CLOSE_TIMEOUT_S
-        for thread in self._threads:
-            if thread.is_alive() and thread is not threading.current_thread():
-                thread.join(max(deadline - time.monotonic(), 0.0))
-        if any(thread.is_alive() and thread is not threading.current_thread() for thread in self._threads):
+        if not self._driver.join(_CLOSE_TIMEOUT_S):
             self._die(f"the engine did not stop within {_CLOSE_TIMEOUT_S:.0f} s")
 
     def _check_open(self) -> None:
@@ -239,20 +223,17 @@ class EngineCore:
 
     def _queued(self) -> tuple[int, int]:
         """Requests and prompt tokens that no step has taken yet."""
-        stats, gauges = self._scheduler.stats, self._main.gauges
-        num_left = stats.requests_dequeued_total + gauges.refused_requests_total
-        num_left_tokens = stats.dequeued_prompt_tokens_total + gauges.refused_prompt_tokens_total
-        return max(self._num_submitted - num_left, 0), max(self._num_submitted_tokens - num_left_tokens, 0)
+        stats = self._scheduler.stats
+        return (
+            max(self._num_submitted - stats.requests_dequeued_total, 0),
+            max(self._num_submitted_tokens - stats.dequeued_prompt_tokens_total, 0),
+        )
 
     def _check_queue(self, num_tokens: int) -> None:
         """A request of n choices takes the room of n: its work is what others wait for."""
         num_queued, num_queued_tokens = self._queued()
         config = self._config
-        num_choices = (
-            self._num_submitted_choices
-            - self._scheduler.stats.dequeued_choices_total
-            - self._main.gauges.refused_choices_total
-        )
+        num_choices = self._num_submitted_choices - self._scheduler.stats.dequeued_choices_total
         if num_choices >= config.max_queued_requests:
             what = f"{num_choices} choices wait, {config.max_queued_requests} may"
         elif num_queued and num_queued_tokens + num_tokens > config.max_queued_tokens:
@@ -302,52 +283,11 @@ class EngineCore:
             self.close()
             raise EngineDeadError(f"the warm-up failed: {failures[0]}")
 
-    def _run_main(self) -> None:
-        _name_thread("plait-main")
-        error = None
-        try:
-            self._main.run()
-        except BaseException as caught:
-            _log.exception("the main thread of the engine died")
-            error = self._dead_because = f"the engine's main thread died: {caught!r}"
-        try:
-            self._main.leave(error)
-        except BaseException as caught:
-            self._die(f"the engine's main thread could not leave: {caught!r}")
-
-    def _run_io(self) -> None:
-        _name_thread("plait-io")
-        try:
-            self._io.run()
-        except BaseException as caught:
-            _log.exception("the I/O thread of the engine died")
-            self._die(f"the engine's I/O thread died: {caught!r}")
-            self._main.is_io_dead = True
-            self._io.stop_main()
+    def _on_death(self, reason: str) -> None:
+        if self._dead_because is None:
+            self._dead_because = reason
 
     def _die(self, reason: str) -> None:
         """Nothing more will be served: tell everyone who waits."""
-        if self._dead_because is None:
-            self._dead_because = reason
-        self._io.end_live(FinishReason.ERROR, self._dead_because)
-
-
-def scheduler_limits(info: EngineInfo, config: EngineConfig) -> SchedulerLimits:
-    return SchedulerLimits(
-        num_blocks=info.num_kv_blocks,
-        block_tokens=info.block_tokens,
-        max_batch_size=config.max_batch_size,
-        max_batch_tokens=config.max_batch_tokens,
-        prefill_chunk_tokens=config.prefill_chunk_tokens or config.max_batch_tokens,
-        batch_timeout_s=config.batch_timeout_s,
-        enable_prefix_cache=config.enable_prefix_cache,
-        eos_token_ids=info.eos_token_ids,
-    )
-
-
-def _name_thread(name: str) -> None:
-    """For top, perf and /proc: this Python names threads for itself only."""
-    with contextlib.suppress(OSError):
-        path = f"/proc/self/task/{threading.get_native_id()}/comm"
-        with open(path, "w", encoding="ascii") as comm:
-            comm.write(name[:15])
+        self._on_death(reason)
+        self._driver.end_live(self._dead_because or reason)

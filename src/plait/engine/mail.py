@@ -1,24 +1,14 @@
-"""What crosses between the threads of an EngineCore, and the shared record of each live request."""
+"""What crosses between the threads of an EngineCore, and the shared record of each live request.
+
+Requests cross as they are (``_native.Request``), outputs as ``_native.OutputBatch``.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from plait.client import OutputCallback
-from plait.types import FinishReason, GenerateRequest, TokenOutput
-
-
-@dataclass(frozen=True, slots=True)
-class Submission:
-    """A request with everything settled that must not depend on when it runs."""
-
-    request_id: int
-    request: GenerateRequest
-    max_tokens: int
-    seed: int
-    submitted_at: float
-    may_hold: bool = True
-    """Whether it waits for company when the engine is idle (batch_timeout_s)."""
+from plait.types import FinishReason, TokenOutput
 
 
 @dataclass(frozen=True, slots=True)

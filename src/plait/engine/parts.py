@@ -1,4 +1,4 @@
-"""What an EngineCore is put together from, as Protocols: native parts in service, fakes in tests."""
+"""What an EngineCore is put together from. What is a Protocol here can be a fake in tests."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from plait.scheduler import KvBlocks, StepOutcome
+from plait import _native
 
 
 class Bell(Protocol):
@@ -30,30 +30,14 @@ class Ring(Protocol):
     def __len__(self) -> int: ...
 
 
-class StepInput(Protocol):
-    """The native StepInput; setting a list copies it."""
-
-    step_id: int
-    token_ids: list[int]
-    seq_slots: list[int]
-    query_starts: list[int]
-    context_lens: list[int]
-    block_tables: list[list[int]]
-    sample_rows: list[int]
-    sample_slots: list[int]
-    copies: list[tuple[int, int]]
-    slot_starts: list[Any]
-    scores: list[tuple[int, int, int]]
-
-
 class Executor(Protocol):
     """The compute thread. Rings the main bell when a result is ready; results come in step order."""
 
-    def submit(self, step: Any, /) -> bool:
-        """False: its ring is full."""
+    def submit(self, step: _native.StepInput, /) -> bool:
+        """Takes the step's content. False: its ring is full, and the step is unchanged."""
 
-    def pop_results(self) -> list[Any]:
-        """StepOutcomes that are ready; never waits."""
+    def pop_results(self) -> list[_native.StepResult]:
+        """Those that are ready; never waits."""
 
     def stop(self) -> None:
         """Finish the submitted steps and join. Idempotent."""
@@ -66,14 +50,11 @@ NewRing = Callable[[int, Any], Ring]
 @dataclass(frozen=True, slots=True)
 class EngineParts:
     executor: Executor
-    kv: KvBlocks
+    kv: _native.KvManager
     main_bell: Bell
-    """The bell that ``executor`` rings."""
+    """The bell that ``executor`` rings, if it runs steps on a thread of its own."""
     new_bell: Callable[[], Bell]
     new_mpsc_ring: NewRing
     new_spsc_ring: NewRing
-    new_step: Callable[[], StepInput]
-    new_slot_start: Callable[..., Any]
-
-
-__all__ = ["Bell", "EngineParts", "Executor", "NewRing", "Ring", "StepInput", "StepOutcome"]
+    run_next: Callable[[], bool] | None = None
+    """Of an executor without a thread: runs the oldest submitted step on the calling one; False: there is none."""

@@ -10,11 +10,12 @@ from pathlib import Path
 from plait import _native
 from plait.config import EngineConfig, Machine, format_bytes, read_machine
 from plait.config.engine import BLOCK_TOKENS
-from plait.engine.core import EngineCore, scheduler_limits
+from plait.engine.core import EngineCore
 from plait.engine.in_process import InProcessClient
 from plait.engine.loading import LoadedModel, load_model
 from plait.engine.memory import MemoryPlan, ModelSizes, check_file_fits, new_ledger, plan_memory
 from plait.engine.parts import EngineParts
+from plait.engine.scheduling import scheduler_limits
 from plait.errors import ConfigError, ModelFileError
 from plait.tokenizer import Tokenizer
 from plait.types import EngineInfo
@@ -138,32 +139,33 @@ def _native_parts(
     model: LoadedModel, info: EngineInfo, config: EngineConfig, machine: Machine
 ) -> EngineParts:
     num_threads = info.num_compute_threads
-    # More threads than CPUs: the kernel places them better than a fixed plan would.
-    cpus = list(machine.cpus[:num_threads]) if num_threads <= len(machine.cpus) else []
     bell = _native.Doorbell()
     try:
         storage = _native.KvStorage(model.kv_layout, info.num_kv_blocks)
-        compute = _native.ComputeThread(
-            model.plan,
-            model.weights,
-            storage,
-            bell,
+        arguments = (
             model.isa,
             num_threads,
-            cpus,
+            # More threads than CPUs: the kernel places them better than a fixed plan would.
+            list(machine.cpus[:num_threads]) if num_threads <= len(machine.cpus) else [],
             config.max_batch_tokens,
             scheduler_limits(info, config).num_slots,
             config.compute_parallelism,
         )
+        executor: _native.ComputeThread | _native.InlineExecutor
+        run_next = None
+        if config.engine_mode == "coroutine":
+            executor = _native.InlineExecutor(model.plan, model.weights, storage, *arguments)
+            run_next = executor.run_next
+        else:
+            executor = _native.ComputeThread(model.plan, model.weights, storage, bell, *arguments)
     except _native.NativeError as error:
         raise ConfigError(f"the engine cannot be built: {error.args[1]}") from None
     return EngineParts(
-        executor=compute,
+        executor=executor,
         kv=_native.KvManager(info.num_kv_blocks, config.block_tokens, str(model.path.resolve()).encode()),
         main_bell=bell,
         new_bell=_native.Doorbell,
         new_mpsc_ring=_native.ObjectRing,
         new_spsc_ring=_native.SpscObjectRing,
-        new_step=_native.StepInput,
-        new_slot_start=_native.SlotStart,
+        run_next=run_next,
     )

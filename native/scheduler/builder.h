@@ -1,0 +1,57 @@
+// Fills a step: decodes first, then slices of prompts.
+//
+// Owner: the thread that schedules.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kv/kv_manager.h"
+#include "plan/step.h"
+#include "scheduler/budget.h"
+#include "scheduler/endings.h"
+#include "scheduler/limits.h"
+#include "scheduler/planned_step.h"
+#include "scheduler/preemption.h"
+#include "scheduler/running.h"
+#include "scheduler/stats.h"
+#include "scheduler/waiting.h"
+
+namespace plait {
+
+class StepBuilder {
+ public:
+  StepBuilder(KvManager& kv, const SchedulerLimits& limits, WaitingQueue& waiting, RunningSet& running,
+              Growth& growth, Endings& endings, SchedulerStats& stats);
+
+  // Empties both and gives them their id; their memory is used again.
+  void begin(PlannedStep& plan, StepInput& step, int64_t step_id);
+  // One token of each sequence that decodes; appends those that prefill or are recomputed to `prompts`.
+  void add_decodes(PlannedStep& plan, StepInput& step, std::vector<Sequence*>& prompts);
+  // Slices of `prompts` (running, oldest first) within what the decodes left of the step.
+  void add_prompts(PlannedStep& plan, StepInput& step, const std::vector<Sequence*>& prompts,
+                   const PrefillPacer& pacer);
+  // Copies and slot starts: what is only known when all rows are there.
+  void end(PlannedStep& plan, StepInput& step);
+
+ private:
+  void add_slice(PlannedStep& plan, StepInput& step, Sequence& seq, int32_t num_tokens);
+  void close_row(PlannedStep& plan, StepInput& step, Sequence& seq, int32_t end);
+  void sample(PlannedStep& plan, StepInput& step, Sequence& seq, int32_t row);
+  void add_scores(PlannedStep& plan, StepInput& step, Sequence& seq, int32_t begin, int32_t end);
+  void fork(PlannedStep& plan, StepInput& step, Sequence& parent, int32_t row);
+  bool try_fork_one(const Sequence& parent, Sequence& child);
+
+  KvManager& kv_;
+  const SchedulerLimits& limits_;
+  WaitingQueue& waiting_;
+  RunningSet& running_;
+  Growth& growth_;
+  Endings& endings_;
+  SchedulerStats& stats_;
+  // Scratch.
+  std::vector<Sequence*> sequences_;
+  std::vector<int32_t> remaining_;
+};
+
+}  // namespace plait

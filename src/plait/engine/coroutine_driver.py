@@ -1,0 +1,158 @@
+"""The ``coroutine`` mode: scheduling, compute and I/O are coroutines of one thread.
+
+    any thread --submissions--> io --> schedule --steps--> compute --results--> schedule --outputs--> io
+
+While a step runs, its thread runs nothing else: requests wait for its end before anything takes them in, and
+no step is planned beside it. That is what the ``threads`` mode is compared with. The step itself holds no GIL
+and may use a team of compute threads, whose first member is this thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from plait import _native
+from plait.engine.delivery import Delivery
+from plait.engine.driver import Message, OnDeath, join_threads, new_thread
+from plait.engine.mail import Abort, LiveRequest
+from plait.engine.parts import EngineParts
+from plait.engine.step_loop import LoopGauges, StepLoop
+from plait.types import FinishReason
+
+_log = logging.getLogger(__name__)
+
+
+class CoroutineDriver:
+    """See plait.engine.driver.Driver."""
+
+    def __init__(
+        self,
+        parts: EngineParts,
+        scheduler: _native.Scheduler,
+        live: dict[int, LiveRequest],
+        num_messages: int,
+        on_death: OnDeath,
+    ) -> None:
+        self._steps = StepLoop(scheduler, parts.executor, max_in_flight=1)
+        if parts.run_next is None:
+            raise ValueError("this mode needs an executor that runs steps on the calling thread")
+        self._run_next = parts.run_next
+        # Nobody waits at this bell: the event loop has its own.
+        self._submissions = parts.new_mpsc_ring(num_messages, parts.new_bell())
+        self._delivery = Delivery(live, self._abort)
+        self._on_death = on_death
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = new_thread("plait-engine", self._run)
+        self._has_news = asyncio.Event()
+        self._has_step = asyncio.Event()
+        self._has_outputs = asyncio.Event()
+        self._outputs: list[_native.OutputBatch] = []
+
+    @property
+    def gauges(self) -> LoopGauges:
+        return self._steps.gauges
+
+    @property
+    def num_messages(self) -> int:
+        return len(self._submissions)
+
+    def start(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread.start()
+
+    def try_send(self, message: Message) -> bool:
+        if not self._submissions.try_push(message):
+            return False
+        self._wake()
+        return True
+
+    def end_live(self, error: str) -> None:
+        self._delivery.end_live(FinishReason.ERROR, error)
+
+    def join(self, timeout_s: float) -> bool:
+        return join_threads([self._thread], timeout_s)
+
+    def _wake(self) -> None:
+        loop = self._loop
+        if loop is not None:
+            try:
+                loop.call_soon_threadsafe(self._has_news.set)
+            except RuntimeError:
+                return  # the loop is closed: whoever closed it ended what was live
+
+    def _abort(self, request_id: int) -> None:
+        self._steps.take(Abort(request_id))
+        self._has_news.set()
+
+    def _run(self) -> None:
+        loop = self._loop
+        assert loop is not None
+        asyncio.set_event_loop(loop)
+        error: str | None = None
+        try:
+            loop.run_until_complete(self._work())
+        except BaseException as caught:
+            _log.exception("the engine's thread died")
+            error = f"the engine's thread died: {caught!r}"
+            self._on_death(error)
+        finally:
+            self._delivery.end_live(FinishReason.ABORT if error is None else FinishReason.ERROR, error)
+            self._steps.stop_executor()
+            loop.close()
+
+    async def _work(self) -> None:
+        """Until stopped; the first coroutine that fails ends all."""
+        tasks = [asyncio.ensure_future(work) for work in (self._schedule(), self._compute(), self._deliver())]
+        try:
+            # The scheduler's ends first, when all is done.
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                if task.done():
+                    task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        self._deliver_all()
+
+    async def _schedule(self) -> None:
+        steps = self._steps
+        while True:
+            self._has_news.clear()
+            steps.take_results()
+            for message in self._submissions.pop_all():
+                steps.take(message)
+            steps.feed()
+            if steps.gauges.num_steps_in_flight:
+                self._has_step.set()
+            outputs = steps.take_outputs()
+            if outputs is not None:
+                self._outputs.append(outputs)
+                self._has_outputs.set()
+            if steps.has_ended:
+                return
+            try:
+                async with asyncio.timeout(steps.wait_s):
+                    await self._has_news.wait()
+            except TimeoutError:
+                continue
+
+    async def _compute(self) -> None:
+        while True:
+            await self._has_step.wait()
+            self._has_step.clear()
+            while self._run_next():
+                self._has_news.set()
+                await asyncio.sleep(0)  # the others' turn
+
+    async def _deliver(self) -> None:
+        while True:
+            await self._has_outputs.wait()
+            self._has_outputs.clear()
+            self._deliver_all()
+
+    def _deliver_all(self) -> None:
+        outputs, self._outputs = self._outputs, []
+        for batch in outputs:
+            self._delivery.deliver(batch)
