@@ -13,3 +13,10 @@ def parts_kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     kind = str(request.param)
     monkeypatch.setattr(FakeEngine, "kind", kind)
     return kind
+
+
+@pytest.fixture
+def beside_steps(parts_kind: str) -> None:
+    """For tests of what happens while a step runs."""
+    if parts_kind == "coroutine":
+        pytest.skip("here nothing is taken in while a step runs")

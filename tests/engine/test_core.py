@@ -227,6 +227,7 @@ def test_the_queue_is_bounded_by_requests_and_by_tokens() -> None:
         last.wait()
 
 
+@pytest.mark.usefixtures("beside_steps")
 def test_aborted_requests_leave_the_queue_count() -> None:
     config = EngineConfig(block_tokens=4, max_batch_size=1, max_queued_requests=2)
     with FakeEngine(config) as engine:
@@ -323,7 +324,7 @@ def test_a_crash_of_the_main_thread_ends_everything_loudly(caplog: pytest.LogCap
                     raise MemoryError("injected crash")
                 return getattr(engine.core._scheduler, name)
 
-        engine.core._main._scheduler = Broken()  # type: ignore[assignment]
+        engine.core._driver._steps.scheduler = Broken()
         assert running.wait().reasons == [FinishReason.ERROR] * 3
         assert "injected crash" in (running.errors[0] or "")
         health = engine.core.health()
@@ -333,7 +334,7 @@ def test_a_crash_of_the_main_thread_ends_everything_loudly(caplog: pytest.LogCap
         with pytest.raises(EngineDeadError, match="injected crash"):
             engine.core.submit(request(), Collector())
         engine.core.abort(1)
-    assert "main thread of the engine died" in caplog.text
+    assert "thread of the engine died" in caplog.text
 
 
 def test_a_crash_of_the_io_thread_ends_everything_loudly() -> None:
@@ -345,14 +346,15 @@ def test_a_crash_of_the_io_thread_ends_everything_loudly() -> None:
 
         engine.core.submit(request(5, 400, ignore_eos=True), running)
         assert running.has_output.wait(10)
-        engine.core._io._deliver_all = explode  # type: ignore[method-assign, assignment]
+        driver = engine.core._driver
+        getattr(driver, "_io", driver)._deliver_all = explode
         assert running.wait().reasons == [FinishReason.ERROR]
         with pytest.raises(EngineDeadError):
             engine.core.submit(request(), Collector())
         begin = time.monotonic()
         engine.core.close()
         assert time.monotonic() - begin < 5.0
-        assert not any(thread.is_alive() for thread in engine.core._threads)
+        assert engine.core._driver.join(0.0)
 
 
 def test_close_aborts_what_runs_and_refuses_what_comes() -> None:
@@ -366,7 +368,7 @@ def test_close_aborts_what_runs_and_refuses_what_comes() -> None:
         with pytest.raises(ShuttingDownError):
             engine.core.submit(request(), Collector())
         assert not engine.core.health().is_ready
-        assert not any(thread.is_alive() for thread in engine.core._threads)
+        assert engine.core._driver.join(0.0)
         engine.check_clean()
 
 
@@ -413,10 +415,12 @@ def test_a_failed_warm_up_is_an_error_at_start() -> None:
 def test_threads_carry_their_names() -> None:
     def names() -> set[str]:
         found = set()
-        for thread in engine.core._threads:
+        for thread in threading.enumerate():
+            if not thread.name.startswith("plait-"):
+                continue
             with open(f"/proc/self/task/{thread.native_id}/comm", encoding="ascii") as comm:
                 found.add(comm.read().strip())
         return found
 
     with FakeEngine() as engine:
-        assert names() == {"plait-main", "plait-io"}
+        assert names() == ({"plait-engine"} if engine.kind == "coroutine" else {"plait-main", "plait-io"})

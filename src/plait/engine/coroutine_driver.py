@@ -93,7 +93,7 @@ class CoroutineDriver:
         try:
             loop.run_until_complete(self._work())
         except BaseException as caught:
-            _log.exception("the engine's thread died")
+            _log.exception("the thread of the engine died")
             error = f"the engine's thread died: {caught!r}"
             self._on_death(error)
         finally:
