@@ -53,5 +53,6 @@ NB_MODULE(_native, m) {
   plait::register_kv_swap(m);
   plait::register_scheduler(m);
   plait::register_executors(m);
+  plait::register_engine_loop(m);
   plait::register_bench(m);
 }

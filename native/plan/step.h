@@ -26,6 +26,8 @@ struct ScoreRow {
   int32_t num_top = 0;
 };
 
+// INVARIANT: what a sequence reads of the KV cache was written before this step, copied by it, or written by
+// rows of it that stand no later.
 struct StepInput {
   int64_t step_id = 0;
   std::vector<int32_t> token_ids;                   // [T]; -1: the last token sampled in the sequence's slot

@@ -972,6 +972,79 @@ class InlineExecutor:
         Take no more steps and run the submitted ones. Idempotent. Releases the GIL. Not beside run_next.
         """
 
+class EngineEnded:
+    """The last item that an EngineLoop gives away."""
+
+    @property
+    def error(self) -> str | None:
+        """None: it was told to stop."""
+
+class EngineLoop:
+    """
+    The main thread of an engine without Python, see native/runtime/engine_loop.h. After start() nobody else may use its scheduler, but for stats and gauges.
+    """
+
+    def __init__(self, scheduler: Scheduler, compute: ComputeThread, main_bell: Doorbell, outputs_bell: Doorbell, num_messages: int = 1024, num_outputs: int = 256, max_steps_in_flight: int = 2) -> None:
+        """
+        main_bell: the one that `compute` rings. outputs_bell: rung after each item of pop_outputs().
+        """
+
+    def start(self) -> None:
+        """Start the thread, once."""
+
+    def push(self, request: Request) -> bool:
+        """
+        Any thread. Takes the request's content. False: the ring is full and the request is unchanged.
+        """
+
+    def push_abort(self, request_id: int) -> bool:
+        """Any thread. False: the ring is full."""
+
+    def push_stop(self) -> None:
+        """
+        Any thread, any time: end what runs as aborted, wait for steps in flight, stop the compute thread.
+        """
+
+    def pop_outputs(self) -> list[OutputBatch | EngineEnded]:
+        """
+        One thread. What is there, in order; nothing comes after an EngineEnded.
+        """
+
+    def abandon_outputs(self) -> None:
+        """
+        Any thread: nobody takes outputs any more, the loop need not wait for room.
+        """
+
+    def join(self, timeout_s: float | None = None) -> bool:
+        """Wait for the end; whether the thread is gone. Releases the GIL."""
+
+    @property
+    def num_messages(self) -> int:
+        """Requests and aborts that wait in the ring."""
+
+    @property
+    def num_outputs(self) -> int:
+        """Batches that wait in the ring."""
+
+    @property
+    def steps_total(self) -> int: ...
+
+    @property
+    def failed_steps_total(self) -> int: ...
+
+    @property
+    def step_seconds_total(self) -> float: ...
+
+    @property
+    def forward_seconds_total(self) -> float: ...
+
+    @property
+    def num_steps_in_flight(self) -> int: ...
+
+    @property
+    def last_progress_s(self) -> float:
+        """time.monotonic() of the last end of a step, 0 before the first."""
+
 def time_messages(kind: str, num_producers: int, message_bytes: int, num_messages: int, capacity: int, repeats: int, cpus: Sequence[int]) -> Timing:
     """
     Check, then time messages between native threads; kind: "spsc", "spsc-batch", "mpsc", "channel" or "mutex"; 8 or 64 bytes. Seconds of one message, by run. Releases the GIL.

@@ -12,7 +12,7 @@ from plait.errors import ConfigError
 BLOCK_TOKENS = (16, 32, 64, 128, 256, 512)
 """What the attention kernels can walk: positions are lanes, and a partition of 512 holds whole blocks."""
 KvCacheDtype = Literal["f16", "q8"]
-EngineMode = Literal["threads", "coroutine"]
+EngineMode = Literal["threads", "coroutine", "native"]
 ComputeParallelism = Literal["tensor", "pipeline"]
 
 
@@ -48,8 +48,8 @@ class EngineConfig(Section):
     )
     engine_mode: EngineMode = Field(
         default="threads",
-        description="Who runs scheduling, computing and delivery: a thread each (threads), or coroutines of one "
-        "thread (coroutine). The answers are the same.",
+        description="Who runs scheduling, computing and delivery: a thread each (threads), coroutines of one "
+        "thread (coroutine), or threads without Python between steps (native). The answers are the same.",
     )
     num_compute_threads: int | None = Field(
         default=None,
