@@ -15,7 +15,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from plait.bench.concurrency.figures import read_pss_bytes
 from plait.client import EngineClient
 from plait.errors import OverloadedError
 from plait.types import FinishReason, GenerateRequest, SamplingParams, TokenOutput
@@ -51,8 +50,8 @@ class SoakResult:
     """That ended before their last token."""
     num_abort_calls: int = 0
     failures: list[str] = field(default_factory=list)
-    pss_bytes: list[int] = field(default_factory=list)
-    """At even intervals."""
+    private_bytes: list[int] = field(default_factory=list)
+    """Memory that is this process's alone, at even intervals: what it shares with others depends on them."""
 
 
 class _Answer:
@@ -98,7 +97,7 @@ class Soak:
             thread.start()
         for _ in range(num_samples):
             time.sleep(seconds / num_samples)
-            self.result.pss_bytes.append(read_pss_bytes())
+            self.result.private_bytes.append(read_private_bytes())
         for thread in threads:
             thread.join(_WAIT_S)
         if any(thread.is_alive() for thread in threads):
@@ -147,6 +146,13 @@ class Soak:
                     result.failures.append(f"kind {idx}, choice {choice}: {len(ids)} tokens, not {most}")
                 if len(ids) > len(known):
                     self._known[idx][choice] = ids
+
+
+def read_private_bytes() -> int:
+    for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError("the system does not tell")
 
 
 def growth(samples: Sequence[float]) -> float:
