@@ -51,7 +51,7 @@ Scheduler::Scheduler(SchedulerLimits limits, std::shared_ptr<KvManager> kv)
       admission_(*kv_, limits_, waiting_, running_, growth_, endings_, stats_),
       builder_(*kv_, limits_, waiting_, running_, growth_, endings_, stats_),
       results_(*kv_, limits_, endings_, stats_),
-      pacer_(limits_.max_batch_tokens, limits_.target_step_s) {
+      pacer_(limits_.max_batch_tokens, limits_.prefill_chunk_tokens, limits_.target_step_s) {
   publish_gauges();
 }
 
@@ -151,8 +151,7 @@ void Scheduler::finish_step(const StepResult& result) {
   const PlannedStep& plan = *planned_.front();
   results_.apply(plan, result);
   if (result.error.empty()) {
-    pacer_.observe(plan.num_prefill_tokens, plan.num_tokens - plan.num_prefill_tokens,
-                   static_cast<double>(result.end_ns - result.begin_ns) * 1e-9);
+    pacer_.observe(plan.load, static_cast<double>(result.end_ns - result.begin_ns) * 1e-9);
   }
   end_planned(false);
 }

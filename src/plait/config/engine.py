@@ -90,6 +90,14 @@ class EngineConfig(Section):
         le=65536,
         description="Longest slice of one prompt in one step. Default: only max_batch_tokens limits it.",
     )
+    target_step_s: float | None = Field(
+        default=None,
+        gt=0.0,
+        le=3600.0,
+        description="Seconds that a step with running streams may take: prompts are cut into slices that fit, by the "
+        "costs of this machine, which are learned while it runs. Default: so that a prompt stretches the streams' "
+        "steps to 2.2 times what they take without it.",
+    )
     seed: int | None = Field(
         default=None,
         ge=0,
