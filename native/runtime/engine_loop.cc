@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "parallel/team.h"
+#include "parallel/thread_slice.h"
 
 namespace plait {
 
@@ -90,6 +91,7 @@ bool EngineLoop::join(int64_t timeout_ns) {
 
 void EngineLoop::thread_main() {
   name_this_thread("plait-main");
+  set_thread_slice(kMessengerSliceNs);
   std::string error;
   try {
     run();
@@ -143,6 +145,7 @@ void EngineLoop::take_messages() {
 
 // The boundary of one request: whatever it breaks here ends it, and nothing else.
 void EngineLoop::take_request(Request&& request) {
+  accepts_.note(monotonic_ns() - request.arrived_ns);
   if (is_stopping_) {
     scheduler_->refuse(request, FinishReason::kAbort, {});
     return;

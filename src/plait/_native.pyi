@@ -52,6 +52,35 @@ class GgufFile:
         (inode, size, modified_ns, changed_ns) of the mapped file as it is now.
         """
 
+def set_messenger_slice() -> bool:
+    """
+    Let the calling thread have the CPU soon whenever it wakes, see native/parallel/thread_slice.h. False where the kernel does not know how.
+    """
+
+class LatencyHistogram:
+    """How long something took, by size. One thread notes, any thread reads."""
+
+    def __init__(self) -> None: ...
+
+    def note(self, ns: int) -> None: ...
+
+    @property
+    def count(self) -> int: ...
+
+    @property
+    def total_s(self) -> float: ...
+
+    @property
+    def max_s(self) -> float: ...
+
+    def count_within(self, seconds: float) -> int:
+        """Those of whole buckets that end at or below it."""
+
+    def quantile_s(self, q: float) -> float:
+        """
+        Upper end of the bucket of quantile q (0 to 1); 0 when nothing was noted.
+        """
+
 class Doorbell:
     """
     Wakes a sleeping thread. The waiter reads epoch(), looks at its queues, and waits with that epoch if they were empty; others push first and ring second. Native threads may share it.
@@ -741,6 +770,10 @@ class Request:
     def num_prompt(self) -> int:
         """Prompt tokens."""
 
+    @property
+    def arrived_ns(self) -> int:
+        """time.monotonic_ns() of the submission."""
+
 class OutputBatch:
     """Outputs of a scheduler, in order."""
 
@@ -1025,6 +1058,10 @@ class EngineLoop:
     @property
     def num_outputs(self) -> int:
         """Batches that wait in the ring."""
+
+    @property
+    def accepts(self) -> LatencyHistogram:
+        """From a request's arrival until the loop has taken it in."""
 
     @property
     def steps_total(self) -> int: ...

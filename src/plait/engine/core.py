@@ -170,6 +170,8 @@ class EngineCore:
             **counters,
             "uptime_seconds": uptime_s,
             "compute_busy_share": min(counters["step_seconds_total"] / uptime_s, 1.0),
+            "accept_p50_seconds": self._driver.accepts.quantile_s(0.5),
+            "accept_p99_seconds": self._driver.accepts.quantile_s(0.99),
             "requests_live": len(self._live),
             "requests_running": self._scheduler.num_running,
             "requests_waiting": self._scheduler.num_waiting,
@@ -185,8 +187,12 @@ class EngineCore:
     def _counters(self) -> dict[str, float]:
         stats = self._scheduler.stats
         gauges = self._driver.gauges
+        accepts = self._driver.accepts
         return {
             "requests_total": self._num_submitted,
+            "requests_accepted_total": accepts.count,
+            "accept_seconds_total": accepts.total_s,
+            "accepted_within_2ms_total": accepts.count_within(0.002),
             "requests_overloaded_total": self._num_overloaded,
             "requests_finished_total": stats.requests_finished_total,
             "aborted_total": stats.choices_aborted_total,

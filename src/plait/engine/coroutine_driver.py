@@ -43,7 +43,7 @@ class CoroutineDriver:
         self._delivery = Delivery(live, self._abort)
         self._on_death = on_death
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread = new_thread("plait-engine", self._run)
+        self._thread = new_thread("plait-engine", self._run, passes_messages=False)
         self._has_news = asyncio.Event()
         self._has_step = asyncio.Event()
         self._has_outputs = asyncio.Event()
@@ -52,6 +52,10 @@ class CoroutineDriver:
     @property
     def gauges(self) -> LoopGauges:
         return self._steps.gauges
+
+    @property
+    def accepts(self) -> _native.LatencyHistogram:
+        return self._steps.accepts
 
     @property
     def num_messages(self) -> int:

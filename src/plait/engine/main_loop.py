@@ -18,11 +18,11 @@ _RETRY_S = 0.005
 
 
 class MainLoop:
-    def __init__(self, steps: StepLoop, bell: Bell, inbox: Ring, outputs: Ring) -> None:
-        """``bell``: the one that the executor and ``inbox`` ring."""
+    def __init__(self, steps: StepLoop, bell: Bell, messages: Ring, outputs: Ring) -> None:
+        """``bell``: the one that the executor and ``messages`` ring."""
         self._steps = steps
         self._bell = bell
-        self._inbox = inbox
+        self._messages = messages
         self._outputs = outputs
         self._outbox: deque[object] = deque()
         self.is_io_dead = False
@@ -34,7 +34,7 @@ class MainLoop:
         while True:
             seen = self._bell.epoch()
             steps.take_results()
-            for message in self._inbox.pop_all():
+            for message in self._messages.pop_all():
                 steps.take(message)
             steps.feed()
             outputs = steps.take_outputs()

@@ -91,6 +91,10 @@ class NativeDriver:
         return self._gauges
 
     @property
+    def accepts(self) -> _native.LatencyHistogram:
+        return self._loop.accepts
+
+    @property
     def num_messages(self) -> int:
         return self._loop.num_messages
 

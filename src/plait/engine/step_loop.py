@@ -43,6 +43,8 @@ class StepLoop:
         self._num_in_flight = 0
         self.is_stopping = False
         self.gauges = LoopGauges()
+        self.accepts = _native.LatencyHistogram()
+        """From a request's submission until it was taken in."""
 
     @property
     def has_ended(self) -> bool:
@@ -111,6 +113,7 @@ class StepLoop:
 
     def _admit(self, request: _native.Request) -> None:
         """The boundary of one request: whatever it breaks here ends it, and nothing else."""
+        self.accepts.note(time.monotonic_ns() - request.arrived_ns)
         if self.is_stopping:
             self.scheduler.refuse(request, FinishReason.ABORT)
             return
