@@ -99,7 +99,7 @@ def engine_config(job: Job, kv_block_bytes: int) -> EngineConfig:
     values = {name: value for name, value in values.items() if has_setting(name)}
     values["num_compute_threads"] = candidate.threads
     if job.is_unpaced and has_setting("target_step_s"):
-        values["target_step_s"] = ENDLESS_STEP_S
+        values["target_step_s"] = _most_allowed("target_step_s", ENDLESS_STEP_S)
     scenario = job.scenario
     if scenario is not None and scenario.kv_pool is not None:
         block_tokens = EngineConfig().block_tokens
@@ -108,6 +108,11 @@ def engine_config(job: Job, kv_block_bytes: int) -> EngineConfig:
         if has_setting("kv_swap_bytes"):
             values["kv_swap_bytes"] = scenario.kv_pool.swap_bytes
     return EngineConfig.model_validate(values)
+
+
+def _most_allowed(field: str, wanted: float) -> float:
+    bounds = [bound.le for bound in EngineConfig.model_fields[field].metadata if hasattr(bound, "le")]
+    return float(min([wanted, *bounds]))
 
 
 def pool_blocks(scenario: Scenario, pool: KvPool, num_clients: int, block_tokens: int) -> int:

@@ -32,6 +32,7 @@ RunJob = Callable[[Job], JobResult]
 @dataclass(frozen=True, slots=True)
 class ConcurrencySettings:
     loads: tuple[Scenario, ...]
+    """Empty: only probes."""
     modes: tuple[str, ...] = ()
     """Empty: all that this build offers; so is ``parallelisms``."""
     parallelisms: tuple[str, ...] = ()
@@ -47,7 +48,7 @@ class ConcurrencySettings:
 
     def check(self) -> None:
         """Raises ConfigError when a value makes no sense or is not offered."""
-        if not self.loads:
+        if not self.loads and not self.has_probes:
             raise ConfigError("bench concurrency: name a load")
         names = [load.name for load in self.loads]
         if len(set(names)) < len(names):
@@ -100,7 +101,7 @@ def run_concurrency_bench(
     session.run_loads()
     if settings.has_probes:
         session.run_probes()
-    if not session.load_runs:
+    if not (session.load_runs or session.accept_runs):
         refusals = "; ".join(f"{label}: {reason}" for label, reason in session.not_offered.items())
         raise ConfigError(f"bench concurrency: the engine runs in none of these ways: {refusals}")
     candidates = settings.candidates()

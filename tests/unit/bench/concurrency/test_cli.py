@@ -88,7 +88,7 @@ def test_tokens_that_differ_fail_the_command(seen: list[ConcurrencySettings], tm
     ("flags", "message"),
     [
         ("--loads chat,nothing", "no load 'nothing'"),
-        ("--loads ,", "name a load"),
+        ("--loads , --no-probes", "name a load"),
         ("--modes fibers", "'fibers' is not offered"),
         ("--rounds 0", "rounds"),
     ],

@@ -183,6 +183,13 @@ def test_one_mode_alone_still_makes_a_report() -> None:
     assert ElementTree.fromstring(draw_report(report(runs))).tag == f"{SVG}svg"
 
 
+def test_probes_alone_make_a_report() -> None:
+    text = printed([])
+    assert "taking a request in" in text
+    assert "not measured" in text
+    assert ElementTree.fromstring(draw_report(report([]))).tag == f"{SVG}svg"
+
+
 def test_json() -> None:
     value = json.loads(json.dumps(report().to_json()))
     assert (value["bench"], value["level"], value["schema_version"]) == ("concurrency", "engine", 1)

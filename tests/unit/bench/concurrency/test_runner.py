@@ -133,6 +133,15 @@ def test_probes_use_the_most_threads(model: Path) -> None:
     assert [run.is_unpaced for run in report.disturbance] == [False, True, False, True]
 
 
+def test_probes_alone(model: Path) -> None:
+    jobs = Jobs()
+    alone = settings(loads=(), modes=("threads",), rounds=1, has_probes=True)
+    report = run_concurrency_bench(model, alone, run_job=jobs)
+    assert all(job.scenario is None for job in jobs.done)
+    assert len(report.accept) == 2
+    assert report.rows == ()
+
+
 def test_what_the_engine_refuses_is_told_and_not_tried_again(model: Path) -> None:
     jobs = Jobs()
     jobs.refused = ("pipeline", "pipeline needs two threads")
@@ -171,7 +180,7 @@ def test_a_failed_run_says_which(model: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"loads": ()}, "name a load"),
+        ({"loads": (), "has_probes": False}, "name a load"),
         ({"loads": (CHAT, CHAT)}, "two loads have one name"),
         ({"rounds": 0}, "rounds"),
         ({"threads": (0,)}, "threads"),
