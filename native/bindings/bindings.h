@@ -16,6 +16,7 @@ namespace nb = nanobind;
 Isa isa_of(const std::string& name);
 
 void register_gguf(nb::module_& m);       // GGUF files
+void register_trace(nb::module_& m);    // events for Perfetto
 void register_sync(nb::module_& m);       // rings and doorbells
 void register_kv(nb::module_& m);         // the KV manager
 void register_kernels(nb::module_& m);    // ISA, kernels for tests

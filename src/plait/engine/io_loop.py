@@ -11,6 +11,7 @@ from collections import deque
 from plait.engine.delivery import Delivery
 from plait.engine.mail import Abort, LiveRequest, MainEnded, Stop
 from plait.engine.parts import Bell, Ring
+from plait.engine.tracing import new_span
 from plait.types import FinishReason
 
 HEARTBEAT_S = 2.0
@@ -28,6 +29,7 @@ class IoLoop:
         self._outputs = outputs
         self._backlog: deque[object] = deque()
         self.delivery = Delivery(live, self._abort)
+        self._wait_span = new_span("wait", "io")
 
     @property
     def num_backlog(self) -> int:
@@ -44,7 +46,8 @@ class IoLoop:
                 reason = FinishReason.ABORT if ended.error is None else FinishReason.ERROR
                 self.delivery.end_live(reason, ended.error)
                 return ended.error
-            self._bell.wait(seen, _RETRY_S if self._backlog else HEARTBEAT_S)
+            with self._wait_span:
+                self._bell.wait(seen, _RETRY_S if self._backlog else HEARTBEAT_S)
 
     def stop_main(self) -> None:
         """When this thread dies: let main go, too."""

@@ -46,6 +46,7 @@ class ThreadsDriver:
         self._main = MainLoop(self._steps, parts.main_bell, inbox, outputs)
         self._io = IoLoop(io_bell, self._submissions, inbox, outputs, live)
         self._inbox = inbox
+        self._outputs = outputs
         self._on_death = on_death
         self._threads = [new_thread("plait-main", self._run_main), new_thread("plait-io", self._run_io)]
 
@@ -56,6 +57,13 @@ class ThreadsDriver:
     @property
     def num_messages(self) -> int:
         return len(self._submissions) + self._io.num_backlog + len(self._inbox)
+
+    def ring_depths(self) -> dict[str, int]:
+        return {
+            "inbox": len(self._inbox),
+            "outputs": len(self._outputs),
+            **self._steps.ring_depths(),
+        }
 
     def start(self) -> None:
         for thread in self._threads:
