@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from plait.config.values import MAX_BYTES, Bytes, Choices, Section
+from plait.config.values import MAX_BYTES, Bytes, Choices, Section, Text
 from plait.errors import ConfigError
 
 BLOCK_TOKENS = (16, 32, 64, 128, 256, 512)
@@ -121,6 +121,12 @@ class EngineConfig(Section):
         default=None,
         description="Compute with the pages of the packed file, which processes share, not with a copy. "
         "Default: unless the file system gives such pages no huge pages, which makes them slower.",
+    )
+    trace: Text | None = Field(
+        default=None,
+        min_length=1,
+        description="File to write what each thread does to, for the Perfetto viewer; one that is there is replaced. "
+        "Default: no trace.",
     )
 
     @model_validator(mode="after")
