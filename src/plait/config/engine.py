@@ -125,6 +125,7 @@ class EngineConfig(Section):
     trace: Text | None = Field(
         default=None,
         min_length=1,
+        max_length=4096,
         description="File to write what each thread does to, for the Perfetto viewer; one that is there is replaced. "
         "Default: no trace.",
     )
