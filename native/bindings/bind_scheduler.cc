@@ -234,7 +234,7 @@ std::optional<PlannedStepNames> planned_step(const Scheduler& scheduler, bool la
   if (plan == nullptr) return std::nullopt;
   std::vector<Sequence*> rows;
   for (const PlannedStep::Row& row : plan->rows) rows.push_back(row.seq);
-  return PlannedStepNames{plan->step_id, plan->num_prefill_tokens, names_of(rows), names_of(plan->forked),
+  return PlannedStepNames{plan->step_id, plan->load.num_prefills, names_of(rows), names_of(plan->forked),
                           names_of(plan->starts)};
 }
 
@@ -271,7 +271,6 @@ void register_planned_step(nb::module_& m) {
 }  // namespace
 
 void register_scheduler(nb::module_& m) {
-  m.attr("MIN_SLICE_TOKENS") = kMinSliceTokens;
   register_limits(m);
   register_request(m);
   register_outputs(m);

@@ -30,6 +30,9 @@ struct ScoreRow {
 // rows of it that stand no later.
 struct StepInput {
   int64_t step_id = 0;
+  // CLOCK_MONOTONIC since when there has been something to compute without a break, for the gap before the
+  // step; 0: since it was submitted.
+  int64_t work_since_ns = 0;
   std::vector<int32_t> token_ids;                   // [T]; -1: the last token sampled in the sequence's slot
   std::vector<int32_t> seq_slots;                   // [S]
   std::vector<int32_t> query_starts;                // [S + 1], rising, from 0 to T

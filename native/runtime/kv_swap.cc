@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "fileio/checksum.h"
+#include "trace/trace.h"
 
 namespace plait {
 
@@ -217,6 +218,10 @@ void KvSwap::complete(KvTransfer&& transfer) {
   if (!transfer.ok && transfer.is_file) {
     transfer.error = "KV swap, file in " + options_.dir + ": " + transfer.error;
   }
+  static constexpr TraceName kSave = {"save", "io", {"ticket", "blocks", "bytes"}};
+  static constexpr TraceName kFetch = {"fetch", "io", {"ticket", "blocks", "bytes"}};
+  record_trace(transfer.kind == KvTransferKind::kSave ? kSave : kFetch, transfer.begin_ns, transfer.end_ns,
+               {transfer.ticket, transfer.num_blocks, transfer.num_bytes});
   completions_.try_push(std::move(transfer));
   done_bell_->ring();
 }

@@ -94,7 +94,7 @@ bool Admission::try_open(Sequence& seq) {
   RequestState& request = *seq.request;
   const bool use_cache = limits_.enable_prefix_cache && request.use_cache;
   const int32_t num_cached = kv_.open_sequence(seq.seq_id, seq.tokens, request.tenant->name, use_cache);
-  bool has_room = kv_.try_grow(seq.seq_id, seq.length(), num_cached);
+  bool has_room = kv_.try_grow(seq.seq_id, limits_.whole_blocks(seq.length()), num_cached);
   if (has_room && !running_.is_empty() && kv_.num_free_blocks() < running_.size()) {
     has_room = false;  // it would be preempted at once
   }

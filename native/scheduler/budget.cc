@@ -1,7 +1,6 @@
 #include "scheduler/budget.h"
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
 
 namespace plait {
@@ -12,29 +11,24 @@ namespace {
 constexpr int32_t kMinMeasuredTokens = 16;
 constexpr double kSmoothing = 0.3;
 
+double cost_s(const StepCostModel& costs, std::span<const PromptNeed> prompts,
+              std::span<const int32_t> shares) {
+  int32_t num_tokens = 0;
+  int64_t positions = 0;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    num_tokens += shares[i];
+    positions += attended_positions(prompts[i].done, int64_t{prompts[i].done} + shares[i]);
+  }
+  return costs.prefill_s(num_tokens, positions);
+}
+
 }  // namespace
 
-PrefillPacer::PrefillPacer(int32_t max_batch_tokens, double target_step_s)
-    : max_batch_tokens_(max_batch_tokens), target_step_s_(target_step_s) {}
-
-void PrefillPacer::observe(int32_t num_prefill_tokens, int32_t num_decodes, double step_s) {
-  if (num_prefill_tokens < kMinMeasuredTokens || step_s <= 0.0) return;
-  const double token_s = step_s / (num_prefill_tokens + num_decodes);
-  token_s_ = token_s_ == 0.0 ? token_s : token_s_ + kSmoothing * (token_s - token_s_);
-}
-
-int32_t PrefillPacer::budget(int32_t num_decodes) const {
-  const int32_t room = max_batch_tokens_ - num_decodes;
-  if (num_decodes == 0 || token_s_ == 0.0) return room;
-  const double timed = std::min(target_step_s_ / token_s_, 1e9) - num_decodes;
-  return std::min(room, std::max(static_cast<int32_t>(timed), kMinSliceTokens));
-}
-
-std::vector<int32_t> share_prefill(std::span<const int32_t> remaining, int32_t budget, int32_t max_slice) {
-  const auto num_prompts = static_cast<int32_t>(remaining.size());
-  std::vector<int32_t> shares(remaining.size(), 0);
-  if (remaining.empty() || budget <= 0) return shares;
-  const auto is_shorter = [&](int32_t a, int32_t b) { return remaining[a] < remaining[b]; };
+std::vector<int32_t> share_prefill(std::span<const PromptNeed> prompts, int32_t budget, int32_t max_slice) {
+  const auto num_prompts = static_cast<int32_t>(prompts.size());
+  std::vector<int32_t> shares(prompts.size(), 0);
+  if (prompts.empty() || budget <= 0) return shares;
+  const auto is_shorter = [&](int32_t a, int32_t b) { return prompts[a].remaining < prompts[b].remaining; };
   // The sorts are stable: equally short prompts go by age.
   std::vector<int32_t> order(num_prompts - 1);
   std::iota(order.begin(), order.end(), 1);
@@ -48,18 +42,53 @@ std::vector<int32_t> share_prefill(std::span<const int32_t> remaining, int32_t b
   int32_t left = budget;
   for (int32_t i = 0; i < num_sharers; ++i) {
     const int32_t idx = sharers[i];
-    shares[idx] = std::min({remaining[idx], max_slice, std::max(left / (num_sharers - i), 1), left});
+    shares[idx] = std::min({prompts[idx].remaining, max_slice, std::max(left / (num_sharers - i), 1), left});
     left -= shares[idx];
   }
   // What is left because sharers were short or at their cap goes to the next ones.
   sharers.insert(sharers.end(), order.begin() + (num_sharers - 1), order.end());
   for (const int32_t idx : sharers) {
     if (left <= 0) break;
-    const int32_t more = std::min({remaining[idx] - shares[idx], max_slice - shares[idx], left});
+    const int32_t more = std::min({prompts[idx].remaining - shares[idx], max_slice - shares[idx], left});
     shares[idx] += more;
     left -= more;
   }
   return shares;
+}
+
+PrefillPacer::PrefillPacer(int32_t max_batch_tokens, int32_t max_slice, double target_step_s)
+    : max_batch_tokens_(max_batch_tokens), max_slice_(max_slice), target_step_s_(target_step_s) {}
+
+void PrefillPacer::observe(const StepLoad& load, double step_s) {
+  costs_.observe(load, step_s);
+  if (load.num_prefills < kMinMeasuredTokens || step_s <= 0.0) return;
+  const double token_s = step_s / (load.num_prefills + load.num_decodes);
+  token_s_ = token_s_ == 0.0 ? token_s : token_s_ + kSmoothing * (token_s - token_s_);
+}
+
+std::vector<int32_t> PrefillPacer::share(std::span<const PromptNeed> prompts, int32_t num_decodes,
+                                         int64_t decode_positions) const {
+  const int32_t room = max_batch_tokens_ - num_decodes;
+  std::vector<int32_t> shares = share_prefill(prompts, room, max_slice_);
+  const double allowance = allowance_s(num_decodes, decode_positions);
+  const auto fits = [&] { return allowance < 0.0 || cost_s(costs_, prompts, shares) <= allowance; };
+  if (fits()) return shares;
+  // The largest budget that fits, by halving: what a token costs depends on where its prompt stands.
+  int32_t low = std::min(kLeastPromptTokens, room);
+  int32_t high = std::accumulate(shares.begin(), shares.end(), 0);
+  while (high - low > 1) {
+    const int32_t middle = low + (high - low) / 2;
+    shares = share_prefill(prompts, middle, max_slice_);
+    (fits() ? low : high) = middle;
+  }
+  return share_prefill(prompts, low, max_slice_);
+}
+
+double PrefillPacer::allowance_s(int32_t num_decodes, int64_t decode_positions) const {
+  if (num_decodes == 0 || !costs_.knows_prefills()) return -1.0;
+  const double decode_s = costs_.decode_s(num_decodes, decode_positions);
+  if (target_step_s_ > 0.0) return std::max(target_step_s_ - decode_s, 0.0);
+  return costs_.knows_decodes() ? (kMixedStepRatio - 1.0) * decode_s : -1.0;
 }
 
 }  // namespace plait

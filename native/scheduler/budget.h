@@ -7,34 +7,56 @@
 #include <span>
 #include <vector>
 
+#include "scheduler/step_cost.h"
+
 namespace plait {
 
 // Slices below this use the kernels badly: fewer prompts get one instead.
 constexpr int32_t kMinSliceTokens = 64;
+// A step with decodes takes so many prompt tokens at least, so that prompts move whatever the time says.
+constexpr int32_t kLeastPromptTokens = 2;
+// Without a target, prompt tokens stretch a step to so many times what its decodes take alone.
+constexpr double kMixedStepRatio = 2.2;
 
-// Learns the cost of a prompt token, so that decodes are not held up by more than the target time.
-class PrefillPacer {
- public:
-  PrefillPacer(int32_t max_batch_tokens, double target_step_s);
-
-  // Seconds for one prompt token, 0 before the first measurement.
-  double token_s() const { return token_s_; }
-  // Learns from a step that ended.
-  void observe(int32_t num_prefill_tokens, int32_t num_decodes, double step_s);
-  // Prompt tokens for a step that has `num_decodes` decodes; at least 1 when there is room at all.
-  int32_t budget(int32_t num_decodes) const;
-
- private:
-  const int32_t max_batch_tokens_;
-  const double target_step_s_;
-  double token_s_ = 0.0;
+// A prompt that wants a slice.
+struct PromptNeed {
+  int32_t remaining = 0;  // tokens that it still needs
+  int32_t done = 0;       // positions before them
 };
 
-// Divides `budget` tokens between prompts; `remaining` is what each still needs, oldest first.
+// Divides `budget` tokens between prompts, oldest first.
 //
 // The oldest prompt always gets a fair part, the shortest ones get the rest: a short prompt is not held up by
 // a long one, and a long one is not starved by a stream of short ones. What a prompt does not need goes to
 // the others.
-std::vector<int32_t> share_prefill(std::span<const int32_t> remaining, int32_t budget, int32_t max_slice);
+std::vector<int32_t> share_prefill(std::span<const PromptNeed> prompts, int32_t budget, int32_t max_slice);
+
+// Sizes the prompt slices of a step so that its decodes keep their pace.
+class PrefillPacer {
+ public:
+  // `target_step_s` 0: kMixedStepRatio times what the step's decodes take alone.
+  PrefillPacer(int32_t max_batch_tokens, int32_t max_slice, double target_step_s);
+
+  // Learns from a step that ran.
+  void observe(const StepLoad& load, double step_s);
+  // Seconds for one prompt token, 0 before the first measurement.
+  double token_s() const { return token_s_; }
+  const StepCostModel& costs() const { return costs_; }
+
+  // Tokens for each prompt (oldest first) in a step that has these decodes: as many as the time allows, all
+  // that fit when there are no decodes or nothing was learned yet, kLeastPromptTokens at least.
+  std::vector<int32_t> share(std::span<const PromptNeed> prompts, int32_t num_decodes,
+                             int64_t decode_positions) const;
+
+ private:
+  // Seconds that prompt tokens may add; negative: no limit.
+  double allowance_s(int32_t num_decodes, int64_t decode_positions) const;
+
+  const int32_t max_batch_tokens_;
+  const int32_t max_slice_;
+  const double target_step_s_;
+  StepCostModel costs_;
+  double token_s_ = 0.0;
+};
 
 }  // namespace plait

@@ -11,8 +11,37 @@ using namespace plait;
 namespace {
 
 std::vector<int32_t> share(const std::vector<int32_t>& remaining, int32_t budget, int32_t max_slice = 512) {
-  return share_prefill(remaining, budget, max_slice);
+  std::vector<PromptNeed> prompts;
+  for (const int32_t need : remaining) prompts.push_back({need, 0});
+  return share_prefill(prompts, budget, max_slice);
 }
+
+// 1 ms and a bit for each position of a decode, 1 ms for each prompt token, 1 us for each of its positions.
+StepLoad load_of(int32_t num_decodes, int32_t begin, int32_t num_prefills) {
+  return {num_decodes, int64_t{num_decodes} * 100, num_prefills,
+          attended_positions(begin, begin + num_prefills)};
+}
+
+double cost_s(const StepLoad& load) {
+  return 1e-3 * (load.num_decodes + load.num_prefills) + 1e-6 * static_cast<double>(load.prefill_positions);
+}
+
+void teach(PrefillPacer& pacer) {
+  for (int32_t i = 0; i < 400; ++i) {
+    pacer.observe(load_of(1 + i % 64, 0, 0), cost_s(load_of(1 + i % 64, 0, 0)));
+    const StepLoad mixed = load_of(1 + i % 64, i * 37 % 6000, 1 + i * 7 % 300);
+    pacer.observe(mixed, cost_s(mixed));
+  }
+}
+
+int32_t tokens_for(const PrefillPacer& pacer, int32_t num_decodes, int32_t begin) {
+  const PromptNeed prompt{100'000, begin};
+  const std::vector<int32_t> shares = pacer.share({&prompt, 1}, num_decodes, int64_t{num_decodes} * 100);
+  CHECK_EQ(shares.size(), size_t{1});
+  return shares[0];
+}
+
+bool is_between(int32_t value, int32_t low, int32_t high) { return low <= value && value <= high; }
 
 }  // namespace
 
@@ -54,18 +83,56 @@ TEST(shares_by_example) {
   CHECK(share({400, 300, 200, 100}, 128) == (Shares{64, 0, 0, 64}));
 }
 
-TEST(the_pacer_learns_and_forgets_slowly) {
-  PrefillPacer pacer(1000, 0.1);
-  CHECK_EQ(pacer.budget(8), 992);  // nothing is known yet
-  pacer.observe(400, 0, 0.4);
-  CHECK(std::abs(pacer.token_s() - 0.001) < 1e-9);
-  CHECK_EQ(pacer.budget(0), 1000);  // nobody to hold up
-  CHECK_EQ(pacer.budget(8), 92);
-  CHECK_EQ(pacer.budget(60), kMinSliceTokens);
-  pacer.observe(8, 8, 5.0);
-  CHECK(std::abs(pacer.token_s() - 0.001) < 1e-9);  // decode steps teach nothing
-  pacer.observe(400, 0, 0.8);
-  CHECK(pacer.token_s() > 0.001 && pacer.token_s() < 0.002);
+TEST(nothing_is_paced_before_something_is_known) {
+  PrefillPacer pacer(1000, 1000, 0.1);
+  CHECK_EQ(pacer.token_s(), 0.0);
+  CHECK_EQ(tokens_for(pacer, 8, 0), 992);
+  pacer.observe(load_of(0, 0, 400), cost_s(load_of(0, 0, 400)));
+  CHECK(std::abs(pacer.token_s() - 0.0012) < 1e-5);
+  CHECK_EQ(tokens_for(pacer, 0, 0), 1000);  // nobody to hold up
+  CHECK(tokens_for(pacer, 8, 0) < 120);
+  PrefillPacer derived(1000, 1000, 0.0);
+  derived.observe(load_of(0, 0, 400), cost_s(load_of(0, 0, 400)));
+  CHECK_EQ(tokens_for(derived, 8, 0), 992);  // what decodes take is not known yet
+}
+
+TEST(a_target_bounds_the_whole_step) {
+  PrefillPacer pacer(1000, 1000, 0.1);
+  teach(pacer);
+  CHECK(is_between(tokens_for(pacer, 8, 0), 76, 92));    // 8 + 84 + 84 * 85 / 2000
+  CHECK(is_between(tokens_for(pacer, 8, 6000), 8, 16));  // late slices cost seven times as much
+  CHECK(is_between(tokens_for(pacer, 60, 0), 28, 40));
+  CHECK_EQ(tokens_for(pacer, 99, 0), kLeastPromptTokens);  // the decodes alone take all of it
+  CHECK_EQ(tokens_for(pacer, 999, 0), 1);                  // no more than there is room for
+}
+
+TEST(without_a_target_the_decodes_set_the_pace) {
+  PrefillPacer pacer(1000, 1000, 0.0);
+  teach(pacer);
+  CHECK(is_between(tokens_for(pacer, 40, 0), 36, 48));  // 1.2 x 40 ms
+  CHECK(is_between(tokens_for(pacer, 20, 0), 16, 24));
+  CHECK(is_between(tokens_for(pacer, 4, 0), 3, 6));
+  CHECK_EQ(tokens_for(pacer, 2, 6000), kLeastPromptTokens);
+}
+
+TEST(each_prompt_is_priced_where_it_stands) {
+  PrefillPacer pacer(1000, 1000, 0.0);
+  teach(pacer);
+  const auto total = [&](int32_t first_done, int32_t second_done) {
+    const PromptNeed prompts[] = {{5000, first_done}, {50, second_done}};
+    const std::vector<int32_t> shares = pacer.share(prompts, 200, 20'000);
+    CHECK(shares[0] > 0 && shares[1] > 0);
+    return shares[0] + shares[1];
+  };
+  CHECK(total(0, 0) > total(4000, 0));
+  CHECK(total(4000, 0) > total(4000, 4000));
+}
+
+TEST(slices_of_the_pacer_keep_their_cap) {
+  PrefillPacer pacer(1000, 20, 0.0);
+  teach(pacer);
+  CHECK_EQ(tokens_for(pacer, 60, 0), 20);
+  CHECK_EQ(tokens_for(pacer, 0, 0), 20);
 }
 
 TEST_MAIN()

@@ -45,6 +45,8 @@ void StepBuilder::add_decodes(PlannedStep& plan, StepInput& step, std::vector<Se
     if (position >= seq->capacity && !growth_.grow(*seq, length)) continue;
     step.token_ids.push_back(seq->num_pending > 0 ? -1 : seq->tokens[position]);
     close_row(plan, step, *seq, length);
+    ++plan.load.num_decodes;
+    plan.load.decode_positions += length;
     sample(plan, step, *seq, static_cast<int32_t>(step.token_ids.size()) - 1);
   }
   std::erase_if(prompts, [](const Sequence* seq) { return seq->state != SequenceState::kRunning; });
@@ -52,16 +54,16 @@ void StepBuilder::add_decodes(PlannedStep& plan, StepInput& step, std::vector<Se
 
 void StepBuilder::add_prompts(PlannedStep& plan, StepInput& step, const std::vector<Sequence*>& prompts,
                               const PrefillPacer& pacer) {
-  remaining_.clear();
-  for (const Sequence* seq : prompts) remaining_.push_back(seq->length() - seq->num_scheduled);
-  const int32_t budget = pacer.budget(static_cast<int32_t>(plan.rows.size()));
-  const std::vector<int32_t> shares = share_prefill(remaining_, budget, limits_.prefill_chunk_tokens);
+  needs_.clear();
+  for (const Sequence* seq : prompts)
+    needs_.push_back({seq->length() - seq->num_scheduled, seq->num_scheduled});
+  const std::vector<int32_t> shares = pacer.share(needs_, plan.load.num_decodes, plan.load.decode_positions);
   for (size_t i = 0; i < prompts.size(); ++i) {
     if (shares[i] > 0) add_slice(plan, step, *prompts[i], shares[i]);
   }
 }
 
-void StepBuilder::end(PlannedStep& plan, StepInput& step) {
+void StepBuilder::end(const PlannedStep& plan, StepInput& step) {
   for (const BlockCopy& copy : kv_.take_copies()) step.copies.emplace_back(copy.src, copy.dst);
   for (const Sequence* seq : plan.starts) {
     SlotStart& start = step.slot_starts.emplace_back();
@@ -71,7 +73,6 @@ void StepBuilder::end(PlannedStep& plan, StepInput& step) {
     start.params = seq->request->params;
     start.params.seed = seq->seed;
   }
-  plan.num_tokens = static_cast<int32_t>(step.token_ids.size());
 }
 
 void StepBuilder::add_slice(PlannedStep& plan, StepInput& step, Sequence& seq, int32_t num_tokens) {
@@ -79,7 +80,8 @@ void StepBuilder::add_slice(PlannedStep& plan, StepInput& step, Sequence& seq, i
   const int32_t end = begin + num_tokens;
   if (seq.request->wants_scores && seq.index == 0) add_scores(plan, step, seq, begin, end);
   step.token_ids.insert(step.token_ids.end(), seq.tokens.begin() + begin, seq.tokens.begin() + end);
-  plan.num_prefill_tokens += num_tokens;
+  plan.load.num_prefills += num_tokens;
+  plan.load.prefill_positions += attended_positions(begin, end);
   close_row(plan, step, seq, end);
   if (end < seq.length()) return;
   const int32_t row = static_cast<int32_t>(step.token_ids.size()) - 1;

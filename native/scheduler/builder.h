@@ -32,7 +32,7 @@ class StepBuilder {
   void add_prompts(PlannedStep& plan, StepInput& step, const std::vector<Sequence*>& prompts,
                    const PrefillPacer& pacer);
   // Copies and slot starts: what is only known when all rows are there.
-  void end(PlannedStep& plan, StepInput& step);
+  void end(const PlannedStep& plan, StepInput& step);
 
  private:
   void add_slice(PlannedStep& plan, StepInput& step, Sequence& seq, int32_t num_tokens);
@@ -51,7 +51,7 @@ class StepBuilder {
   SchedulerStats& stats_;
   // Scratch.
   std::vector<Sequence*> sequences_;
-  std::vector<int32_t> remaining_;
+  std::vector<PromptNeed> needs_;
 };
 
 }  // namespace plait

@@ -15,12 +15,18 @@ struct SchedulerLimits {
   int32_t prefill_chunk_tokens = 512;  // tokens of one prompt per step
   double batch_timeout_s = 0.0;        // how long an idle engine waits for a fuller first batch
   bool enable_prefix_cache = true;
-  double target_step_s = 0.1;  // prefill slices shrink so that a step with decodes takes about this long
-  int32_t vocab_size = 0;      // prompts with other token ids are refused; 0: any
+  // Prefill slices shrink so that a step with decodes takes about this long; 0: some two times what the
+  // decodes take alone.
+  double target_step_s = 0.0;
+  int32_t vocab_size = 0;  // prompts with other token ids are refused; 0: any
   std::vector<int32_t> eos_token_ids{};
 
   // Sequences that may run: each must be able to have one token in every step.
   int32_t num_slots() const { return std::min(max_batch_size, max_batch_tokens); }
+  // Positions up to the end of the block of the last one: writing is granted by whole blocks.
+  int32_t whole_blocks(int32_t num_tokens) const {
+    return (num_tokens + block_tokens - 1) / block_tokens * block_tokens;
+  }
 };
 
 // Throws Error (kInvalidArgument) with the name of the limit that is out of range.

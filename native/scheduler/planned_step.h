@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "scheduler/sequence.h"
+#include "scheduler/step_cost.h"
 
 namespace plait {
 
@@ -20,8 +21,7 @@ struct PlannedStep {
   };
 
   int64_t step_id = 0;
-  int32_t num_tokens = 0;
-  int32_t num_prefill_tokens = 0;
+  StepLoad load;
   std::vector<Row> rows;           // by entry of StepInput::seq_slots
   std::vector<Sequence*> sampled;  // by entry of StepInput::sample_slots
   std::vector<Score> scored;       // by entry of StepInput::scores
@@ -30,7 +30,7 @@ struct PlannedStep {
 
   // Empties it and keeps its memory.
   void clear() {
-    num_tokens = num_prefill_tokens = 0;
+    load = {};
     rows.clear();
     sampled.clear();
     scored.clear();

@@ -17,7 +17,7 @@ Growth::Growth(KvManager& kv, const SchedulerLimits& limits, WaitingQueue& waiti
 
 bool Growth::grow(Sequence& seq, int32_t num_tokens) {
   try {
-    while (!kv_.try_grow(seq.seq_id, num_tokens, seq.num_scheduled)) {
+    while (!kv_.try_grow(seq.seq_id, limits_.whole_blocks(num_tokens), seq.num_scheduled)) {
       Sequence& victim = *running_.sequences().back();
       if (&victim == &seq && running_.size() == 1) {
         endings_.finish(seq, FinishReason::kError, too_large_message(num_tokens, limits_));

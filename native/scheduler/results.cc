@@ -28,7 +28,7 @@ void Results::apply(const PlannedStep& plan, const StepResult& result) {
     score.token = plan.scored[i].token;
   }
   for (size_t i = 0; i < plan.sampled.size(); ++i) append_token(*plan.sampled[i], result.samples[i]);
-  stats_.prefill_tokens_total.add(plan.num_prefill_tokens);
+  stats_.prefill_tokens_total.add(plan.load.num_prefills);
 }
 
 void Results::fail(const PlannedStep& plan, const std::string& error) {

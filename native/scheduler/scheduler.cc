@@ -51,7 +51,7 @@ Scheduler::Scheduler(SchedulerLimits limits, std::shared_ptr<KvManager> kv)
       admission_(*kv_, limits_, waiting_, running_, growth_, endings_, stats_),
       builder_(*kv_, limits_, waiting_, running_, growth_, endings_, stats_),
       results_(*kv_, limits_, endings_, stats_),
-      pacer_(limits_.max_batch_tokens, limits_.target_step_s) {
+      pacer_(limits_.max_batch_tokens, limits_.prefill_chunk_tokens, limits_.target_step_s) {
   publish_gauges();
 }
 
@@ -61,6 +61,7 @@ void Scheduler::add(Request&& request) {
     throw Error(ErrorCode::kInvalidArgument,
                 "request " + std::to_string(request.request_id) + " is already here");
   }
+  if (!has_work()) work_since_ns_ = request.arrived_ns;
   RequestState& state = endings_.add(take_terms(request, limits_.eos_token_ids));
   state.tenant = endings_.tenants().enter(request.tenant);
   const int64_t arrival = num_arrivals_++;
@@ -114,6 +115,7 @@ bool Scheduler::schedule(int64_t now_ns, StepInput& step) {
   const bool has_rows = plan_rows(now_ns, *plan, step);
   if (has_rows) {
     builder_.end(*plan, step);
+    step.work_since_ns = std::max(work_since_ns_, std::min(hold_until_ns(), now_ns));
     planned_.push_back(std::move(plan));
     endings_.set_next_step_id(++num_steps_);
   } else {
@@ -151,8 +153,7 @@ void Scheduler::finish_step(const StepResult& result) {
   const PlannedStep& plan = *planned_.front();
   results_.apply(plan, result);
   if (result.error.empty()) {
-    pacer_.observe(plan.num_prefill_tokens, plan.num_tokens - plan.num_prefill_tokens,
-                   static_cast<double>(result.end_ns - result.begin_ns) * 1e-9);
+    pacer_.observe(plan.load, static_cast<double>(result.end_ns - result.begin_ns) * 1e-9);
   }
   end_planned(false);
 }

@@ -701,12 +701,10 @@ class KvSwap:
     def num_transfers(self) -> int:
         """Saves and fetches whose completion is not popped."""
 
-MIN_SLICE_TOKENS: int = 64
-
 class SchedulerLimits:
     """The scheduler's fixed limits."""
 
-    def __init__(self, *, num_blocks: int, block_tokens: int, max_batch_size: int = 64, max_batch_tokens: int = 512, prefill_chunk_tokens: int = 512, batch_timeout_s: float = 0.0, enable_prefix_cache: bool = True, target_step_s: float = 0.1, vocab_size: int = 0, eos_token_ids: Sequence[int] = []) -> None:
+    def __init__(self, *, num_blocks: int, block_tokens: int, max_batch_size: int = 64, max_batch_tokens: int = 512, prefill_chunk_tokens: int = 512, batch_timeout_s: float = 0.0, enable_prefix_cache: bool = True, target_step_s: float = 0.0, vocab_size: int = 0, eos_token_ids: Sequence[int] = []) -> None:
         """
         See native/scheduler/limits.h. Raises NativeError ("invalid_argument") with the name of what is out of range.
         """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict, deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from plait import _native
@@ -12,6 +13,8 @@ from plait.types import FinishReason, GenerateRequest, TokenLogprob, TokenOutput
 from tests.fakes.fake_executor import FakeModel, FakeStepInput, FakeStepResult
 
 VOCAB = 50
+StepTime = float | Callable[[FakeStepInput], float]
+"""Seconds that a step takes."""
 _LIMIT_NAMES = (
     "num_blocks",
     "block_tokens",
@@ -61,7 +64,7 @@ class Plan:
 class Driver:
     """``depth`` steps are planned before the first result is taken, as in the engine."""
 
-    def __init__(self, limits: _native.SchedulerLimits, *, depth: int = 2, step_s: float = 0.01) -> None:
+    def __init__(self, limits: _native.SchedulerLimits, *, depth: int = 2, step_s: StepTime = 0.01) -> None:
         self.limits = limits
         self.depth = depth
         self.step_s = step_s
@@ -114,7 +117,7 @@ class Driver:
         else:
             result = self.model.run(plan.step)
         result.begin_ns = self.now_ns
-        self.now += self.step_s
+        self.now += self.step_s(plan.step) if callable(self.step_s) else self.step_s
         result.end_ns = self.now_ns
         self._in_flight.append(result)
         return plan

@@ -26,7 +26,6 @@ from plait.client import EngineClient
 from plait.config import EngineConfig
 from plait.config.engine import ComputeParallelism, KvCacheDtype
 from plait.engine import start_engine
-from plait.engine.scheduling import MIN_SLICE_TOKENS
 from plait.errors import ConfigError, EngineDeadError, PlaitError
 from plait.types import EngineInfo, GenerateRequest, SamplingParams, TokenOutput
 
@@ -39,6 +38,8 @@ MAX_THREADS = 1024
 # Steps that the sequence that begins first may be ahead of the last one, beyond those that the prompts take.
 _SPARE_STEPS = 16
 _HEALTH_INTERVAL_S = 1.0
+# Prompts are computed as fast as they can be, whoever decodes beside them.
+_NO_PACE_S = 3600.0
 
 Clock = Callable[[], int]
 """Nanoseconds."""
@@ -89,8 +90,8 @@ class StepSettings:
 
     def max_tokens(self, batch: int, context: int) -> int:
         """Answer tokens that each sequence needs so that none ends before the window closes."""
-        # A slow machine cuts the other prompts into the scheduler's smallest slices while the first one decodes.
-        prompt_steps = -(-(batch - 1) * context // MIN_SLICE_TOKENS)
+        # The other prompts fill the steps in which the first one decodes already.
+        prompt_steps = -(-(batch - 1) * context // (self.max_batch_tokens - batch))
         return self.decode_tokens + prompt_steps + _SPARE_STEPS
 
 
@@ -145,6 +146,7 @@ def run_step_bench(model_path: Path, settings: StepSettings) -> StepReport:
         max_queued_requests=max(settings.batches),
         max_queued_tokens=max(*settings.prompts, max(settings.batches) * max(settings.contexts)),
         enable_prefix_cache=False,
+        target_step_s=_NO_PACE_S,
     )
     client = start_engine(model_path, config)
     try:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from plait.config.values import MAX_BYTES, Bytes, Choices, Section
+from plait.config.values import MAX_BYTES, Bytes, Choices, Section, Text
 from plait.errors import ConfigError
 
 BLOCK_TOKENS = (16, 32, 64, 128, 256, 512)
@@ -90,6 +90,14 @@ class EngineConfig(Section):
         le=65536,
         description="Longest slice of one prompt in one step. Default: only max_batch_tokens limits it.",
     )
+    target_step_s: float | None = Field(
+        default=None,
+        gt=0.0,
+        le=3600.0,
+        description="Seconds that a step with running streams may take: prompts are cut into slices that fit, by the "
+        "costs of this machine, which are learned while it runs. Default: so that a prompt stretches the streams' "
+        "steps to 2.2 times what they take without it.",
+    )
     seed: int | None = Field(
         default=None,
         ge=0,
@@ -113,6 +121,12 @@ class EngineConfig(Section):
         default=None,
         description="Compute with the pages of the packed file, which processes share, not with a copy. "
         "Default: unless the file system gives such pages no huge pages, which makes them slower.",
+    )
+    trace: Text | None = Field(
+        default=None,
+        min_length=1,
+        description="File to write what each thread does to, for the Perfetto viewer; one that is there is replaced. "
+        "Default: no trace.",
     )
 
     @model_validator(mode="after")

@@ -22,6 +22,7 @@ from plait.engine.mail import Abort, LiveRequest, Stop
 from plait.engine.modes import new_driver
 from plait.engine.parts import EngineParts
 from plait.engine.scheduling import new_request, scheduler_limits
+from plait.engine.tracing import Trace, new_span
 from plait.errors import EngineDeadError, OverloadedError, PlaitError, ShuttingDownError
 from plait.types import (
     EngineInfo,
@@ -55,11 +56,14 @@ class EngineCore:
         *,
         stall_after_s: float = DEFAULT_STALL_AFTER_S,
         constant_metrics: Mapping[str, float] | None = None,
+        trace: Trace | None = None,
     ) -> None:
+        """``trace``: the one that runs, if it is to end with this engine."""
         self.info = info
         self._config = config
         self._stall_after_s = stall_after_s
         self._constants = dict(constant_metrics or {})
+        self._trace = trace
         self._live: dict[int, LiveRequest] = {}
         # Taken by submit and close only, never by main or I/O.
         self._submit_lock = threading.Lock()
@@ -94,6 +98,7 @@ class EngineCore:
         self._warm_up()
         self._metrics_base = self._counters()
         self._started_at = time.monotonic()
+        new_span("ready", "engine").mark()
         self._is_ready = True
 
     def submit(self, request: GenerateRequest, on_output: OutputCallback) -> int:
@@ -179,8 +184,11 @@ class EngineCore:
             "queue_depth_tokens": num_queued_tokens,
             "queue_depth_submissions": self._driver.num_messages,
             "queue_depth_steps": gauges.num_steps_in_flight,
+            **{f"queue_depth_{name}": depth for name, depth in self._driver.ring_depths().items()},
+            "step_gap_max_seconds": gauges.step_gap_max_seconds,
             "kv_blocks": self.info.num_kv_blocks,
             "kv_blocks_free": self._scheduler.num_free_blocks,
+            **(self._trace.metrics() if self._trace is not None else {}),
             **self._constants,
         }
 
@@ -207,6 +215,7 @@ class EngineCore:
             "failed_steps_total": gauges.failed_steps_total,
             "step_seconds_total": gauges.step_seconds_total,
             "forward_seconds_total": gauges.forward_seconds_total,
+            "step_gap_seconds_total": gauges.step_gap_seconds_total,
         }
 
     def close(self) -> None:
@@ -220,6 +229,8 @@ class EngineCore:
                 time.sleep(0.001)
         if not self._driver.join(_CLOSE_TIMEOUT_S):
             self._die(f"the engine did not stop within {_CLOSE_TIMEOUT_S:.0f} s")
+        if is_first and self._trace is not None:
+            self._trace.close()
 
     def _check_open(self) -> None:
         if self._dead_because is not None:

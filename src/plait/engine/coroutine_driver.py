@@ -61,6 +61,9 @@ class CoroutineDriver:
     def num_messages(self) -> int:
         return len(self._submissions)
 
+    def ring_depths(self) -> dict[str, int]:
+        return self._steps.ring_depths()
+
     def start(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread.start()

@@ -30,6 +30,12 @@ class Gauges(Protocol):
         """Of step_seconds_total: the fused operations, without sampling."""
 
     @property
+    def step_gap_seconds_total(self) -> float:
+        """Between the end of a step and the begin of the next one while there was something to compute."""
+
+    @property
+    def step_gap_max_seconds(self) -> float: ...
+    @property
     def num_steps_in_flight(self) -> int: ...
     @property
     def last_progress_at(self) -> float:
@@ -49,6 +55,9 @@ class Driver(Protocol):
     @property
     def num_messages(self) -> int:
         """Messages that were sent and that the scheduler has not seen. Any thread."""
+
+    def ring_depths(self) -> dict[str, int]:
+        """What waits in each ring of this mode, by its name. Any thread."""
 
     def start(self) -> None: ...
 

@@ -11,6 +11,7 @@ from collections import deque
 from plait.engine.delivery import Delivery
 from plait.engine.mail import Abort, LiveRequest, MainEnded, Stop
 from plait.engine.parts import Bell, Ring
+from plait.engine.tracing import new_span
 from plait.types import FinishReason
 
 HEARTBEAT_S = 2.0
@@ -27,6 +28,7 @@ class IoLoop:
         self._unsent: deque[Abort] = deque()
         """Of requests whose callbacks raised."""
         self.delivery = Delivery(live, self._abort)
+        self._wait_span = new_span("wait", "io")
 
     def run(self) -> str | None:
         """Until the main thread ended; returns its error. Every live request has its last output then."""
@@ -40,7 +42,8 @@ class IoLoop:
             unsent = self._unsent
             while unsent and self._to_main.try_push(unsent[0]):
                 unsent.popleft()
-            self._bell.wait(seen, _RETRY_S if unsent else HEARTBEAT_S)
+            with self._wait_span:
+                self._bell.wait(seen, _RETRY_S if unsent else HEARTBEAT_S)
 
     def stop_main(self) -> None:
         """When this thread dies: let main go, too."""

@@ -12,6 +12,7 @@ from collections import deque
 from plait.engine.mail import MainEnded
 from plait.engine.parts import Bell, Ring
 from plait.engine.step_loop import StepLoop
+from plait.engine.tracing import new_span
 
 # While a full ring keeps outputs back there is no bell for "room again": look this often.
 _RETRY_S = 0.005
@@ -27,6 +28,7 @@ class MainLoop:
         self._outbox: deque[object] = deque()
         self.is_io_dead = False
         """Set by the I/O thread when it dies: nobody takes outputs any more."""
+        self._wait_span = new_span("wait", "main")
 
     def run(self) -> None:
         """Until a Stop message, or an error that is nobody's request: then it raises."""
@@ -43,7 +45,8 @@ class MainLoop:
             self._push_outbox()
             if steps.has_ended:
                 return
-            self._bell.wait(seen, _RETRY_S if self._outbox else steps.wait_s)
+            with self._wait_span:
+                self._bell.wait(seen, _RETRY_S if self._outbox else steps.wait_s)
 
     def leave(self, error: str | None) -> None:
         """The last words of this thread: hand over what is left, stop the compute thread."""

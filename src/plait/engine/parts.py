@@ -33,6 +33,21 @@ class Ring(Protocol):
 class Executor(Protocol):
     """The compute thread. Rings the main bell when a result is ready; results come in step order."""
 
+    @property
+    def gap_ns(self) -> int:
+        """Nanoseconds between steps while there was something to compute. Any thread, as the next ones."""
+
+    @property
+    def max_gap_ns(self) -> int: ...
+
+    @property
+    def num_queued_steps(self) -> int:
+        """Submitted and not begun."""
+
+    @property
+    def num_queued_results(self) -> int:
+        """Ready and not popped."""
+
     def submit(self, step: _native.StepInput, /) -> bool:
         """Takes the step's content. False: its ring is full, and the step is unchanged."""
 

@@ -9,9 +9,6 @@ from plait.config import EngineConfig
 from plait.errors import InvalidRequestError
 from plait.types import EngineInfo, FinishReason, GenerateRequest, TokenLogprob, TokenOutput
 
-MIN_SLICE_TOKENS = _native.MIN_SLICE_TOKENS
-"""The scheduler cuts no prompt into slices below this while it has a choice."""
-
 _MASK64 = 2**64 - 1
 
 
@@ -24,6 +21,7 @@ def scheduler_limits(info: EngineInfo, config: EngineConfig) -> _native.Schedule
         prefill_chunk_tokens=config.prefill_chunk_tokens or config.max_batch_tokens,
         batch_timeout_s=config.batch_timeout_s,
         enable_prefix_cache=config.enable_prefix_cache,
+        target_step_s=config.target_step_s or 0.0,
         vocab_size=info.vocab_size,
         eos_token_ids=list(info.eos_token_ids),
     )

@@ -16,6 +16,7 @@ from plait.engine.loading import LoadedModel, load_model
 from plait.engine.memory import MemoryPlan, ModelSizes, check_file_fits, new_ledger, plan_memory
 from plait.engine.parts import EngineParts
 from plait.engine.scheduling import scheduler_limits
+from plait.engine.tracing import Trace, new_span
 from plait.errors import ConfigError, ModelFileError
 from plait.tokenizer import Tokenizer
 from plait.types import EngineInfo
@@ -30,6 +31,18 @@ def start_native_engine(
     source: Path | GgufFile, config: EngineConfig, eos_token_ids: tuple[int, ...] | None = None
 ) -> InProcessClient:
     """See plait.engine.start_engine."""
+    trace = Trace(Path(config.trace)) if config.trace is not None else None
+    try:
+        return _start(source, config, eos_token_ids, trace)
+    except BaseException:
+        if trace is not None:
+            trace.close()
+        raise
+
+
+def _start(
+    source: Path | GgufFile, config: EngineConfig, eos_token_ids: tuple[int, ...] | None, trace: Trace | None
+) -> InProcessClient:
     begin = time.monotonic()
     if config.block_tokens not in BLOCK_TOKENS:
         sizes = ", ".join(str(size) for size in BLOCK_TOKENS)
@@ -39,19 +52,21 @@ def start_native_engine(
     config.check_num_threads(num_threads)
     ledger = new_ledger(machine.memory_bytes, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
     check_file_fits(ledger, _file_bytes(source))
-    model = load_model(
-        source,
-        num_threads=num_threads,
-        block_tokens=config.block_tokens,
-        kv_cache_dtype=config.kv_cache_dtype,
-        cache=_cache_of(config),
-    )
+    with new_span("load", "io"):
+        model = load_model(
+            source,
+            num_threads=num_threads,
+            block_tokens=config.block_tokens,
+            kv_cache_dtype=config.kv_cache_dtype,
+            cache=_cache_of(config),
+        )
     memory = plan_memory(ledger, _sizes_of(model, config), config)
     if eos_token_ids is None:
         eos_token_ids = tuple(Tokenizer.from_metadata(model.metadata).eos_token_ids)
     info = _info_of(model, memory, config, num_threads, eos_token_ids)
     parts = _native_parts(model, info, config, machine)
-    core = EngineCore(parts, info, config, constant_metrics={**memory.metrics(), **_load_metrics(model)})
+    metrics = {**memory.metrics(), **_load_metrics(model)}
+    core = EngineCore(parts, info, config, constant_metrics=metrics, trace=trace)
     loaded = time.monotonic()
     try:
         core.start()

@@ -44,6 +44,7 @@ class ThreadsDriver:
         self._steps = StepLoop(scheduler, parts.executor, MAX_STEPS_IN_FLIGHT)
         self._main = MainLoop(self._steps, parts.main_bell, self._messages, outputs)
         self._io = IoLoop(io_bell, outputs, self._messages, live)
+        self._outputs = outputs
         self._on_death = on_death
         self._threads = [new_thread("plait-main", self._run_main), new_thread("plait-io", self._run_io)]
 
@@ -58,6 +59,13 @@ class ThreadsDriver:
     @property
     def num_messages(self) -> int:
         return len(self._messages)
+
+    def ring_depths(self) -> dict[str, int]:
+        return {
+            "messages": len(self._messages),
+            "outputs": len(self._outputs),
+            **self._steps.ring_depths(),
+        }
 
     def start(self) -> None:
         for thread in self._threads:

@@ -31,7 +31,7 @@ LIMITS = st.builds(
     prefill_chunk_tokens=st.integers(1, 40),
     batch_timeout_s=st.sampled_from([0.0, 0.0, 0.05]),
     enable_prefix_cache=st.booleans(),
-    target_step_s=st.sampled_from([0.001, 0.1]),
+    target_step_s=st.sampled_from([0.0, 0.001, 0.1]),
     eos_token_ids=st.sampled_from([[], [3], [3, 4, 5, 6]]),
 )
 

@@ -151,14 +151,31 @@ def test_a_short_prompt_is_not_held_up_by_a_long_one() -> None:
 
 def test_prefill_slices_shrink_to_the_time_target_while_others_decode() -> None:
     wide = limits(max_batch_tokens=1024, prefill_chunk_tokens=1024, num_blocks=4000, target_step_s=0.1)
-    driver = Driver(wide, depth=1, step_s=1.024)  # 1 ms a token when a step is full
-    driver.add(1, request(1024, 100))
-    driver.turn()
+    driver = Driver(wide, depth=1, step_s=lambda step: 0.001 * len(step.token_ids))
+    driver.add(1, request(1024, 100, ignore_eos=True))
+    for _ in range(30):
+        driver.turn()
     driver.add(2, request(4000, 2, first=6))
-    plan = driver.plan()
-    assert plan is not None
-    assert 64 <= plan.num_prefill_tokens <= 100
-    driver.take_result()
+    for _ in range(10):
+        plan = driver.plan()
+        assert plan is not None
+        driver.take_result()
+    assert 90 <= plan.num_prefill_tokens <= 110
+
+
+def test_without_a_target_slices_go_by_what_the_decodes_take() -> None:
+    wide = limits(max_batch_tokens=1024, prefill_chunk_tokens=1024, num_blocks=4000, max_batch_size=32)
+    driver = Driver(wide, depth=1, step_s=lambda step: 0.001 * len(step.token_ids))
+    for request_id in range(20):
+        driver.add(request_id, request(10, 200, first=request_id, ignore_eos=True))
+    for _ in range(30):
+        driver.turn()
+    driver.add(100, request(4000, 2, first=6))
+    for _ in range(10):
+        plan = driver.plan()
+        assert plan is not None
+        driver.take_result()
+    assert 20 <= plan.num_prefill_tokens <= 28, "1.2 times 20 ms"
 
 
 def test_chunks_respect_their_cap() -> None:
