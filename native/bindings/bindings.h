@@ -26,16 +26,6 @@ void register_kv_swap(nb::module_& m);      // saved KV blocks
 void register_scheduler(nb::module_& m);    // requests, the scheduler, outputs
 void register_executors(nb::module_& m);    // the compute thread, the inline executor
 void register_engine_loop(nb::module_& m);  // the main thread without Python
-void register_gguf(nb::module_& m);       // GGUF files
-void register_trace(nb::module_& m);    // events for Perfetto
-void register_sync(nb::module_& m);       // rings and doorbells
-void register_kv(nb::module_& m);         // the KV manager
-void register_kernels(nb::module_& m);    // ISA, kernels for tests
-void register_bench(nb::module_& m);      // timers of kernels, ceilings of the machine
-void register_weights(nb::module_& m);    // weights and their packed file
-void register_runtime(nb::module_& m);    // plan, steps, KV storage
-void register_kv_swap(nb::module_& m);    // saved KV blocks
-void register_scheduler(nb::module_& m);  // requests, the scheduler, outputs
-void register_executors(nb::module_& m);  // the compute thread, the inline executor
+void register_trace(nb::module_& m);        // events for Perfetto
 
 }  // namespace plait

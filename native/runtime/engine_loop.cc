@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "parallel/team.h"
 #include "parallel/thread_slice.h"
+#include "trace/trace.h"
 
 namespace plait {
 
@@ -115,6 +116,8 @@ void EngineLoop::run() {
     feed();
     send_outputs();
     if (is_stopping_ && !scheduler_->has_work() && num_in_flight_ == 0) return;
+    static constexpr TraceName kTrace = {"wait", "main"};
+    const TraceScope trace(kTrace);
     main_bell_->wait(seen, timeout_ns());
   }
 }
@@ -127,6 +130,8 @@ void EngineLoop::take_results() {
     if (result_.begin_ns != 0) step_ns_.add(result_.end_ns - result_.begin_ns);
     forward_ns_.add(result_.forward_ns);
     last_progress_ns_.set(result_.end_ns);
+    static constexpr TraceName kTrace = {"results", "main", {"step"}};
+    const TraceScope trace(kTrace, {result_.step_id});
     scheduler_->finish_step(result_);
     num_steps_.add(1);
   }
@@ -158,9 +163,21 @@ void EngineLoop::take_request(Request&& request) {
   }
 }
 
+bool EngineLoop::plan() {
+  static constexpr TraceName kTrace = {"schedule", "main", {"step", "tokens", "sequences"}};
+  const int64_t begin_ns = monotonic_ns();
+  const bool has_step = scheduler_->schedule(begin_ns, step_);
+  if (trace_is_on() && has_step) {
+    record_trace(kTrace, begin_ns, monotonic_ns(),
+                 {step_.step_id, static_cast<int64_t>(step_.token_ids.size()),
+                  static_cast<int64_t>(step_.seq_slots.size())});
+  }
+  return has_step;
+}
+
 // Keeps the compute thread busy: plans the next step while one runs.
 void EngineLoop::feed() {
-  while (num_in_flight_ < max_steps_in_flight_ && scheduler_->schedule(monotonic_ns(), step_)) {
+  while (num_in_flight_ < max_steps_in_flight_ && plan()) {
     const int64_t step_id = step_.step_id;
     std::string error = "the step ring is full";
     try {

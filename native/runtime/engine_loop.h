@@ -97,6 +97,7 @@ class EngineLoop {
   void take_results();
   void take_messages();
   void take_request(Request&& request);
+  bool plan();
   void feed();
   void send_outputs();
   bool try_flush();

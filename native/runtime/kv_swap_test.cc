@@ -321,6 +321,26 @@ TEST(the_end_of_a_swap_cancels_and_joins) {
   CHECK(swap_file_descriptors().empty());
 }
 
+TEST(a_trace_shows_transfers) {
+  char path[] = "/tmp/plait-swap-trace-XXXXXX";
+  const int fd = ::mkstemp(path);
+  start_trace(path);
+  {
+    Rig rig({bytes_of(8), "", 0});
+    CHECK(rig.save(31, rig.start(1, 40)).ok);
+    CHECK(rig.fetch(31, rig.table(1)).ok);
+  }  // joins, so that everything is recorded
+  CHECK_EQ(stop_trace().error, std::string());
+  std::string text(100'000, ' ');
+  const ssize_t size = ::read(fd, text.data(), text.size());
+  text.resize(static_cast<size_t>(std::max<ssize_t>(size, 0)));
+  ::close(fd);
+  ::unlink(path);
+  for (const char* part : {"kv save", "kv fetch", "plait-file-0", "plait-file-1", "\"ticket\":31"}) {
+    CHECK(text.find(part) != std::string::npos);
+  }
+}
+
 TEST(misuse_is_refused) {
   const auto storage = std::make_shared<KvStorage>(kLayout, kNumBlocks);
   const auto bell = std::make_shared<Doorbell>();

@@ -175,6 +175,52 @@ class SpscObjectRing:
     @property
     def doorbell(self) -> Doorbell: ...
 
+class TraceTotals:
+    @property
+    def num_events(self) -> int:
+        """In the file."""
+
+    @property
+    def num_dropped(self) -> int:
+        """That did not fit into the memory or the file."""
+
+    @property
+    def error(self) -> str:
+        """Of writing the file; "" when all is well."""
+
+def start_trace(path: str, max_file_bytes: int = 1073741824) -> None:
+    """
+    Record what threads do from now on, into a new file for Perfetto. Raises NativeError when the file cannot be written or a trace runs already.
+    """
+
+def stop_trace() -> TraceTotals:
+    """End the file. Without a trace: nothing happens. Releases the GIL."""
+
+def trace_totals() -> TraceTotals:
+    """Of the trace that runs, or of the last one."""
+
+def trace_is_on() -> bool: ...
+
+class TraceSpan:
+    """
+    A context manager that records an event of its thread. One thread at a time, not within itself. While no trace runs it does next to nothing.
+    """
+
+    def __init__(self, name: str, category: str, args: Sequence[str] = []) -> None:
+        """
+        args: names of up to three numbers. Raises NativeError for text that is not plain ASCII.
+        """
+
+    def __enter__(self) -> TraceSpan: ...
+
+    def __exit__(self, *args: object) -> None: ...
+
+    def set(self, a: int, b: int = 0, c: int = 0) -> None:
+        """The numbers, once they are known."""
+
+    def mark(self) -> None:
+        """Record a moment instead."""
+
 class BlockTable:
     """An immutable block table of one sequence."""
 
@@ -507,6 +553,18 @@ class StepInput:
 
     @step_id.setter
     def step_id(self, arg: int, /) -> None: ...
+
+    @property
+    def work_since_ns(self) -> int: ...
+
+    @work_since_ns.setter
+    def work_since_ns(self, arg: int, /) -> None: ...
+
+    @property
+    def num_tokens(self) -> int: ...
+
+    @property
+    def num_sequences(self) -> int: ...
 
     @property
     def token_ids(self) -> list[int]: ...
@@ -961,6 +1019,22 @@ class ComputeThread:
     def last_step_end_ns(self) -> int:
         """CLOCK_MONOTONIC in nanoseconds; 0 before the first step."""
 
+    @property
+    def gap_ns(self) -> int:
+        """Nanoseconds between steps while there was something to compute."""
+
+    @property
+    def max_gap_ns(self) -> int:
+        """The longest of these gaps."""
+
+    @property
+    def num_queued_steps(self) -> int:
+        """Submitted and not begun."""
+
+    @property
+    def num_queued_results(self) -> int:
+        """Ready and not popped."""
+
     def stop(self) -> None:
         """Finish the submitted steps and join. Idempotent. Releases the GIL."""
 
@@ -992,6 +1066,22 @@ class InlineExecutor:
     @property
     def last_step_end_ns(self) -> int:
         """CLOCK_MONOTONIC in nanoseconds; 0 before the first step."""
+
+    @property
+    def gap_ns(self) -> int:
+        """Nanoseconds between steps while there was something to compute."""
+
+    @property
+    def max_gap_ns(self) -> int:
+        """The longest of these gaps."""
+
+    @property
+    def num_queued_steps(self) -> int:
+        """Submitted and not begun."""
+
+    @property
+    def num_queued_results(self) -> int:
+        """Ready and not popped."""
 
     def run_next(self) -> bool:
         """

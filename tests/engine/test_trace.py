@@ -166,7 +166,7 @@ def test_an_idle_engine_has_no_gaps(model: Path) -> None:
         run(client, make_requests()[:1])
         after = client.metrics()
         assert after["step_gap_seconds_total"] - before < 0.3
-        for name in ("inbox", "outputs", "ready_steps", "results"):
+        for name in ("submissions", "outputs", "ready_steps", "results"):
             assert after[f"queue_depth_{name}"] == 0
     finally:
         client.close()

@@ -17,6 +17,7 @@ from plait.engine.driver import Message, OnDeath, join_threads, new_thread
 from plait.engine.mail import Abort, LiveRequest, Stop
 from plait.engine.parts import EngineParts
 from plait.engine.threads_driver import MAX_STEPS_IN_FLIGHT
+from plait.engine.tracing import new_span
 from plait.types import FinishReason
 
 _log = logging.getLogger(__name__)
@@ -28,8 +29,9 @@ _RETRY_S = 0.005
 class _Gauges:
     """See plait.engine.driver.Gauges."""
 
-    def __init__(self, loop: _native.EngineLoop) -> None:
+    def __init__(self, loop: _native.EngineLoop, compute: _native.ComputeThread) -> None:
         self._loop = loop
+        self._compute = compute
 
     @property
     def steps_total(self) -> int:
@@ -46,6 +48,14 @@ class _Gauges:
     @property
     def forward_seconds_total(self) -> float:
         return self._loop.forward_seconds_total
+
+    @property
+    def step_gap_seconds_total(self) -> float:
+        return self._compute.gap_ns * 1e-9
+
+    @property
+    def step_gap_max_seconds(self) -> float:
+        return self._compute.max_gap_ns * 1e-9
 
     @property
     def num_steps_in_flight(self) -> int:
@@ -80,7 +90,9 @@ class NativeDriver:
             num_messages=num_messages,
             max_steps_in_flight=MAX_STEPS_IN_FLIGHT,
         )
-        self._gauges = _Gauges(self._loop)
+        self._gauges = _Gauges(self._loop, parts.executor)
+        self._compute = parts.executor
+        self._wait_span = new_span("wait", "io")
         self._unsent_aborts: list[int] = []
         self._delivery = Delivery(live, self._unsent_aborts.append)
         self._on_death = on_death
@@ -97,6 +109,13 @@ class NativeDriver:
     @property
     def num_messages(self) -> int:
         return self._loop.num_messages
+
+    def ring_depths(self) -> dict[str, int]:
+        return {
+            "outputs": self._loop.num_outputs,
+            "ready_steps": self._compute.num_queued_steps,
+            "results": self._compute.num_queued_results,
+        }
 
     def start(self) -> None:
         self._loop.start()
@@ -138,7 +157,8 @@ class NativeDriver:
                 self._delivery.deliver(item)
             while self._unsent_aborts and self._loop.push_abort(self._unsent_aborts[0]):
                 self._unsent_aborts.pop(0)
-            self._bell.wait(seen, _RETRY_S if self._unsent_aborts else _HEARTBEAT_S)
+            with self._wait_span:
+                self._bell.wait(seen, _RETRY_S if self._unsent_aborts else _HEARTBEAT_S)
 
     def _end(self, error: str | None) -> None:
         if error is None:

@@ -62,7 +62,6 @@ class ThreadsDriver:
 
     def ring_depths(self) -> dict[str, int]:
         return {
-            "messages": len(self._messages),
             "outputs": len(self._outputs),
             **self._steps.ring_depths(),
         }
