@@ -12,6 +12,7 @@ PYTHON ?= python3
 ARGS ?=
 JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 60
+SOAK_SECONDS ?= 600
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -109,7 +110,7 @@ bench: build
 	@$(BIN)/plait bench step $(ARGS)
 
 soak: build
-	@PLAIT_STRESS=1 $(BIN)/python -m pytest -m stress $(ARGS)
+	@PLAIT_STRESS=1 PLAIT_SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest -m stress $(ARGS)
 
 clean:
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -98,6 +98,8 @@ void register_engine_loop(nb::module_& m) {
            "Wait for the end; whether the thread is gone. Releases the GIL.")
       .def_prop_ro("num_messages", &EngineLoop::num_messages, "Requests and aborts that wait in the ring.")
       .def_prop_ro("num_outputs", &EngineLoop::num_outputs, "Batches that wait in the ring.")
+      .def_prop_ro("accepts", &EngineLoop::accepts, nb::rv_policy::reference_internal,
+                   "From a request's arrival until the loop has taken it in.")
       .def_prop_ro("steps_total", &EngineLoop::num_steps)
       .def_prop_ro("failed_steps_total", &EngineLoop::num_failed_steps)
       .def_prop_ro("step_seconds_total", [](const EngineLoop& self) { return seconds(self.step_ns()); })

@@ -53,7 +53,12 @@ nb::class_<Executor> register_executor(nb::module_& m, const char* name, const c
       .def_prop_ro("num_steps", &Executor::num_steps)
       .def_prop_ro("busy_ns", &Executor::busy_ns, "Nanoseconds in steps.")
       .def_prop_ro("last_step_end_ns", &Executor::last_step_end_ns,
-                   "CLOCK_MONOTONIC in nanoseconds; 0 before the first step.");
+                   "CLOCK_MONOTONIC in nanoseconds; 0 before the first step.")
+      .def_prop_ro("gap_ns", &Executor::gap_ns,
+                   "Nanoseconds between steps while there was something to compute.")
+      .def_prop_ro("max_gap_ns", &Executor::max_gap_ns, "The longest of these gaps.")
+      .def_prop_ro("num_queued_steps", &Executor::num_queued_steps, "Submitted and not begun.")
+      .def_prop_ro("num_queued_results", &Executor::num_queued_results, "Ready and not popped.");
 }
 
 }  // namespace

@@ -118,7 +118,8 @@ void register_request(nb::module_& m) {
           "seed: of choice 0. num_logprobs: -1 for none. Raises NativeError when the content was taken.")
       .def_prop_ro("request_id", &RequestHandle::request_id)
       .def_prop_ro("n", &RequestHandle::n)
-      .def_prop_ro("num_prompt", &RequestHandle::num_prompt, "Prompt tokens.");
+      .def_prop_ro("num_prompt", &RequestHandle::num_prompt, "Prompt tokens.")
+      .def_prop_ro("arrived_ns", &RequestHandle::arrived_ns, "time.monotonic_ns() of the submission.");
 }
 
 }  // namespace

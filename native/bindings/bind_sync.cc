@@ -12,7 +12,9 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/latency_histogram.h"
 #include "bindings/bindings.h"
+#include "parallel/thread_slice.h"
 #include "sync/doorbell.h"
 #include "sync/mpsc_ring.h"
 #include "sync/spsc_ring.h"
@@ -20,6 +22,8 @@
 namespace plait {
 
 namespace {
+
+using namespace nb::literals;
 
 // From seconds; too long for the type means no limit, which Doorbell spells -1.
 int64_t to_ns(double seconds, const char* name) {
@@ -136,6 +140,25 @@ void register_ring(nb::module_& m, const char* name, const char* doc) {
 }  // namespace
 
 void register_sync(nb::module_& m) {
+  m.def(
+      "set_messenger_slice", [] { return set_thread_slice(kMessengerSliceNs); },
+      "Let the calling thread have the CPU soon whenever it wakes, see native/parallel/thread_slice.h. False "
+      "where "
+      "the kernel does not know how.");
+  nb::class_<LatencyHistogram>(m, "LatencyHistogram",
+                               "How long something took, by size. One thread notes, any thread reads.")
+      .def(nb::init<>())
+      .def("note", &LatencyHistogram::note, "ns"_a)
+      .def_prop_ro("count", &LatencyHistogram::count)
+      .def_prop_ro("total_s", [](const LatencyHistogram& self) { return self.total_ns() * 1e-9; })
+      .def_prop_ro("max_s", [](const LatencyHistogram& self) { return self.max_ns() * 1e-9; })
+      .def(
+          "count_within",
+          [](const LatencyHistogram& self, double s) { return self.count_within(std::llround(s * 1e9)); },
+          "seconds"_a, "Those of whole buckets that end at or below it.")
+      .def(
+          "quantile_s", [](const LatencyHistogram& self, double q) { return self.quantile_ns(q) * 1e-9; },
+          "q"_a, "Upper end of the bucket of quantile q (0 to 1); 0 when nothing was noted.");
   nb::class_<Doorbell>(
       m, "Doorbell",
       "Wakes a sleeping thread. The waiter reads epoch(), looks at its queues, and waits with that "

@@ -27,5 +27,6 @@ void register_requests(nb::module_& m);     // requests and limits for the sched
 void register_scheduler(nb::module_& m);    // requests, the scheduler, outputs
 void register_executors(nb::module_& m);    // the compute thread, the inline executor
 void register_engine_loop(nb::module_& m);  // the main thread without Python
+void register_trace(nb::module_& m);        // events for Perfetto
 
 }  // namespace plait

@@ -46,6 +46,7 @@ NB_MODULE(_native, m) {
       nullptr);
   plait::register_gguf(m);
   plait::register_sync(m);
+  plait::register_trace(m);
   plait::register_kv(m);
   plait::register_kernels(m);
   plait::register_weights(m);

@@ -202,7 +202,9 @@ IoPool::IoPool(int32_t num_threads, size_t depth) {
   }
   for (int32_t i = 0; i < num_threads; ++i) lanes_.push_back(std::make_unique<Lane>(depth));
   try {
-    for (auto& lane : lanes_) lane->thread = std::thread([this, &lane] { loop(*lane); });
+    for (size_t i = 0; i < lanes_.size(); ++i) {
+      lanes_[i]->thread = std::thread([this, i] { loop(*lanes_[i], i); });
+    }
   } catch (const std::system_error& e) {
     stop();
     throw Error(ErrorCode::kSystem, std::string("cannot start a thread of the I/O pool: ") + e.what());
@@ -230,18 +232,21 @@ bool IoPool::try_submit(IoJob&& job, int32_t lane_idx) {
   return true;
 }
 
-void IoPool::loop(Lane& lane) {
-  pthread_setname_np(pthread_self(), "plait-file");
+void IoPool::loop(Lane& lane, size_t lane_idx) {
+  pthread_setname_np(pthread_self(), ("plait-file-" + std::to_string(lane_idx)).c_str());
   for (;;) {
     const uint32_t epoch = lane.bell.epoch();
     const bool is_stopping = is_stopping_.load(std::memory_order_acquire);
     IoJob job;
     if (lane.jobs.try_pop(job)) {
       const IoResult result = run_job(job);
+      if (job.trace != nullptr) record_trace(*job.trace, result.begin_ns, result.end_ns, job.trace_args);
       if (job.done) job.done(result);
     } else if (is_stopping) {
       return;
     } else {
+      static constexpr TraceName kTrace = {"wait", "io"};
+      const TraceScope trace(kTrace);
       lane.bell.wait(epoch, -1);
     }
   }

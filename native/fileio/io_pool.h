@@ -3,7 +3,8 @@
 //
 // A job is a list of operations that run one after the other on one thread until one fails; reads and writes
 // that follow each other in the same file go to the kernel as one. Each thread is a lane: jobs of a lane run
-// in the order in which they were submitted, lanes run side by side. An idle pool sleeps.
+// in the order in which they were submitted, lanes run side by side. An idle pool sleeps. Lane i is the
+// thread plait-file-i.
 //
 // Threads: any thread submits; a job's operations and its `done` run on the lane's thread.
 #pragma once
@@ -20,6 +21,7 @@
 
 #include "sync/doorbell.h"
 #include "sync/mpsc_ring.h"
+#include "trace/trace.h"
 
 namespace plait {
 
@@ -62,6 +64,9 @@ struct IoJob {
   std::function<void(const IoResult&)> done;  // may be empty; must not throw
   // When set and true, the job ends (is_cancelled) before its next call to the kernel.
   std::shared_ptr<const std::atomic<bool>> cancelled;
+  // How the job is called in a trace, or null: it is not recorded.
+  const TraceName* trace = nullptr;
+  TraceArgs trace_args = {};
 };
 
 class IoPool {
@@ -91,7 +96,7 @@ class IoPool {
     Doorbell bell;
     std::thread thread;
   };
-  void loop(Lane& lane);
+  void loop(Lane& lane, size_t lane_idx);
   void stop();
 
   std::vector<std::unique_ptr<Lane>> lanes_;

@@ -17,6 +17,28 @@ inline void cpu_relax() {
 
 }  // namespace
 
+// One event for the consecutive chunks of a job that a worker ran, named after what the job's owner does.
+class WorkTrace {
+ public:
+  ~WorkTrace() { end(); }
+  // A chunk of a job begins.
+  void see(const TraceName* name) {
+    if (name != name_) {
+      end();
+      name_ = name;
+      begin_ns_ = monotonic_ns();
+    }
+  }
+
+ private:
+  void end() {
+    if (name_ != nullptr) record_trace(*name_, begin_ns_, monotonic_ns());
+  }
+
+  const TraceName* name_ = nullptr;
+  int64_t begin_ns_ = 0;
+};
+
 void JobBell::wait(uint32_t seen) const {
   for (int32_t spin = 0; epoch_.load(std::memory_order_acquire) == seen; ++spin) {
     if (spin < kSpins) {
@@ -39,13 +61,19 @@ void Crew::assign(int32_t first_member, int32_t num_members, int32_t num_helpers
 }
 
 void Crew::work(int32_t member) {
-  const int32_t own = member - first_member_;
-  const int32_t start = own >= 0 && own < num_members_ ? own : 0;
-  for (int32_t i = start; i < num_members_; ++i) work_on(shares_[static_cast<size_t>(i)], member);
-  for (int32_t i = 0; i < start; ++i) work_on(shares_[static_cast<size_t>(i)], member);
+  if (!trace_is_on()) return work_on_shares(member, nullptr);
+  WorkTrace trace;
+  work_on_shares(member, &trace);
 }
 
-void Crew::work_on(Share& share, int32_t member) {
+void Crew::work_on_shares(int32_t member, WorkTrace* trace) {
+  const int32_t own = member - first_member_;
+  const int32_t start = own >= 0 && own < num_members_ ? own : 0;
+  for (int32_t i = start; i < num_members_; ++i) work_on(shares_[static_cast<size_t>(i)], member, trace);
+  for (int32_t i = 0; i < start; ++i) work_on(shares_[static_cast<size_t>(i)], member, trace);
+}
+
+void Crew::work_on(Share& share, int32_t member, WorkTrace* trace) {
   const auto next = [](uint64_t ticket) { return static_cast<int32_t>(ticket & 0xFFFFFFFFU); };
   const auto end = [](uint64_t ticket) { return static_cast<int32_t>(ticket >> 32); };
   for (;;) {
@@ -55,6 +83,7 @@ void Crew::work_on(Share& share, int32_t member) {
     ticket = share.ticket.fetch_add(1, std::memory_order_acq_rel);
     const int32_t chunk = next(ticket);
     if (chunk >= end(ticket)) return;
+    if (trace != nullptr) trace->see(trace_name_);
     fn_(context_, chunk, member);
     if (remaining_.fetch_sub(1, std::memory_order_acq_rel) == 1) remaining_.notify_one();
   }
@@ -68,6 +97,7 @@ void Crew::run_job(int32_t num_chunks, ChunkFn fn, void* context) {
   }
   fn_ = fn;
   context_ = context;
+  trace_name_ = trace_is_on() ? current_trace_name() : nullptr;
   remaining_.store(num_chunks, std::memory_order_relaxed);
   const auto num_members = static_cast<uint64_t>(num_members_);
   uint64_t begin = 0;
@@ -77,7 +107,7 @@ void Crew::run_job(int32_t num_chunks, ChunkFn fn, void* context) {
     begin = end;
   }
   bell_.ring();
-  work(first_member_);
+  work_on_shares(first_member_, nullptr);  // the owner's own events say what it does
   for (int32_t spin = 0; remaining_.load(std::memory_order_acquire) != 0; ++spin) {
     if (spin < kSpins) {
       cpu_relax();

@@ -12,6 +12,8 @@
 #include <memory>
 #include <type_traits>
 
+#include "trace/trace.h"
+
 namespace plait {
 
 // Tells threads that there may be something to do. They spin for some microseconds, then sleep on a futex.
@@ -41,6 +43,8 @@ void work_until(const JobBell& bell, Done&& is_done, Work&& work) {
     bell.wait(seen);
   }
 }
+
+class WorkTrace;
 
 class Crew {
  public:
@@ -82,7 +86,8 @@ class Crew {
   };
 
   void run_job(int32_t num_chunks, ChunkFn fn, void* context);
-  void work_on(Share& share, int32_t member);
+  void work_on_shares(int32_t member, WorkTrace* trace);
+  void work_on(Share& share, int32_t member, WorkTrace* trace);
 
   JobBell& bell_;
   int32_t first_member_ = 0;
@@ -92,6 +97,7 @@ class Crew {
   // The job. Written by the owner while remaining_ == 0, read by a worker after it claimed one of its chunks.
   ChunkFn fn_ = nullptr;
   void* context_ = nullptr;
+  const TraceName* trace_name_ = nullptr;  // what the owner does; null: no trace runs
 
   std::unique_ptr<Share[]> shares_;
   // remaining_: chunks not ended. Workers' release decrements pair with the owner's acquire load.

@@ -1,12 +1,19 @@
 #include "parallel/team.h"
 
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "base/test.h"
+#include "trace/trace.h"
 
 using plait::Team;
 
@@ -55,6 +62,44 @@ TEST(wakes_after_sleep) {
     CHECK_EQ(sum.load(), 4950);
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
+}
+
+// Also under ThreadSanitizer: members read what the owner does.
+TEST(members_have_events_named_after_what_the_owner_does) {
+  static constexpr plait::TraceName kFirst = {"first", "test"};
+  static constexpr plait::TraceName kSecond = {"second", "test"};
+  char path[] = "/tmp/plait-team-trace-XXXXXX";
+  const int fd = mkstemp(path);
+  CHECK(fd >= 0);
+  close(fd);
+  plait::start_trace(path);
+  {
+    Team team(3, {});
+    for (int32_t job = 0; job < 200; ++job) {
+      const plait::TraceScope scope(job % 2 == 0 ? kFirst : kSecond);
+      std::atomic<int32_t> num_begun{0};
+      // Every thread has a chunk before any chunk ends.
+      team.run(3, [&](int32_t, int32_t) {
+        ++num_begun;
+        while (num_begun.load() < 3) std::this_thread::yield();
+      });
+    }
+    team.run(3, [](int32_t, int32_t) {});  // nobody said what this is
+  }
+  const plait::TraceTotals totals = plait::stop_trace();
+  // The owner's scopes, and each of the two others' events.
+  CHECK_EQ(totals.num_events, int64_t{200 + 2 * 200});
+  CHECK_EQ(totals.num_dropped, int64_t{0});
+  std::ifstream in(path);
+  int num_first = 0;
+  int num_lanes = 0;
+  for (std::string line; std::getline(in, line);) {
+    num_first += line.find("\"first\"") != std::string::npos ? 1 : 0;
+    num_lanes += line.find("plait-team-") != std::string::npos ? 1 : 0;
+  }
+  CHECK_EQ(num_first, 300);
+  CHECK_EQ(num_lanes, 2);
+  std::remove(path);
 }
 
 TEST_MAIN()

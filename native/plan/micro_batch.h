@@ -68,7 +68,7 @@ void take_rows(const Plan& plan, const StepBuffers& buffers, const StepInput& st
 // where that leaves the halves about equal, otherwise within the sequence in the middle.
 int32_t cut_row(const StepInput& step);
 
-// Fewer rows than this fill no two tiles of tokens: cutting them would read the weights twice for nothing.
-inline constexpr int32_t kMinCutRows = 2 * kTileTokens;
+// Up to a tile of tokens, products read each weight once: cutting such a step would read it twice.
+inline constexpr int32_t kMinCutRows = kTileTokens + 1;
 
 }  // namespace plait

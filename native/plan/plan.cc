@@ -1,6 +1,7 @@
 #include "plan/plan.h"
 
 #include <iomanip>
+#include <iterator>
 #include <sstream>
 #include <string>
 #include <variant>
@@ -222,6 +223,13 @@ void verify_plan(const Plan& plan, const Weights& weights) {
           "the last operation must be logits");
   const Verifier verifier(plan, weights);
   for (const PlanOp& op : plan.ops) std::visit(verifier, op);
+}
+
+const char* op_name(const PlanOp& op) {
+  static constexpr const char* kNames[] = {"embed",  "add_norm", "qkv",   "attention",
+                                           "matmul", "gated",    "logits"};
+  static_assert(std::size(kNames) == std::variant_size_v<PlanOp>);
+  return kNames[op.index()];
 }
 
 std::string describe_plan(const Plan& plan, const Weights& weights) {

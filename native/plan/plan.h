@@ -140,6 +140,9 @@ std::vector<PlanPart> plan_parts(const Plan& plan);
 // Throws Error(kInvalidArgument) when an operation names a buffer, weight or size that does not fit.
 void verify_plan(const Plan& plan, const Weights& weights);
 
+// The word for an operation, as describe_plan uses it.
+const char* op_name(const PlanOp& op);
+
 // One line per operation with its stage, for `plait inspect --graph`.
 std::string describe_plan(const Plan& plan, const Weights& weights);
 

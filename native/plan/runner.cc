@@ -46,6 +46,15 @@ ArenaLayout arena_layout(const Plan& plan, int32_t max_tokens) {
   return layout;
 }
 
+// By kind of operation.
+std::vector<const TraceName*> op_trace_names(const Plan& plan) {
+  std::vector<const TraceName*> names(std::variant_size_v<PlanOp>);
+  for (const PlanOp& op : plan.ops) {
+    names[op.index()] = trace_name(op_name(op), "operation", {"operation", "first_row", "tokens"});
+  }
+  return names;
+}
+
 }  // namespace
 
 Runner::Runner(std::shared_ptr<const Plan> plan, std::shared_ptr<const Weights> weights,
@@ -57,7 +66,8 @@ Runner::Runner(std::shared_ptr<const Plan> plan, std::shared_ptr<const Weights> 
       kernels_(kernels),
       team_(team),
       limits_(limits),
-      parts_(plan_parts(*plan_)) {
+      parts_(plan_parts(*plan_)),
+      op_trace_names_(op_trace_names(*plan_)) {
   if (parallelism == Parallelism::kPipeline) {
     pipeline_ = std::make_unique<Pipeline>(*plan_, *weights_, team_.num_threads());
   }
@@ -135,7 +145,9 @@ void Runner::run(const StepInput& step, StepResult& result, float* capture) {
 
 void Runner::run_part(const PlanPart& part, MicroBatch& batch, Crew& crew) {
   for (int32_t i = part.begin; i < part.end; ++i) {
-    std::visit([&](const auto& op) { run_op(op, batch, crew); }, plan_->ops[static_cast<size_t>(i)]);
+    const PlanOp& op = plan_->ops[static_cast<size_t>(i)];
+    const TraceScope trace(*op_trace_names_[op.index()], {i, batch.first_row, batch.num_tokens});
+    std::visit([&](const auto& typed) { run_op(typed, batch, crew); }, op);
   }
 }
 
@@ -160,6 +172,8 @@ void Runner::lead_stage(Stage stage, size_t begin, size_t end, int32_t member) {
 }
 
 void Runner::begin(const StepInput& step) {
+  static constexpr TraceName kTrace = {"begin", "operation"};
+  const TraceScope trace(kTrace);
   step_ = &step;
   for (const auto& [source, target] : step.copies) kv_->copy_block(source, target);
   for (const SlotStart& start : step.slot_starts) {

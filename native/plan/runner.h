@@ -24,6 +24,7 @@
 #include "plan/plan.h"
 #include "plan/step.h"
 #include "plan/weights.h"
+#include "trace/trace.h"
 
 namespace plait {
 
@@ -101,8 +102,9 @@ class Runner {
   Team& team_;
   RunnerLimits limits_;
   std::vector<PlanPart> parts_;
-  std::unique_ptr<Pipeline> pipeline_;  // null: tensor parallelism
-  size_t partial_floats_ = 0;           // of one partial result of attention, all heads
+  std::vector<const TraceName*> op_trace_names_;  // by kind of operation
+  std::unique_ptr<Pipeline> pipeline_;            // null: tensor parallelism
+  size_t partial_floats_ = 0;                     // of one partial result of attention, all heads
 
   Memory arena_;
   StepBuffers buffers_;

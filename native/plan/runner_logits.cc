@@ -77,6 +77,8 @@ void Runner::sample_rows(std::span<const int32_t> rows) {
   const auto vocab = static_cast<size_t>(plan_->vocab);
   const auto num_samples = static_cast<int32_t>(step_->sample_rows.size());
   const auto num_scores = static_cast<int32_t>(step_->scores.size());
+  static constexpr TraceName kTrace = {"sample", "operation", {"rows"}};
+  const TraceScope trace(kTrace, {num_samples + num_scores});
   team_.run(num_samples + num_scores, [&](int32_t chunk, int32_t member) {
     const bool is_sample = chunk < num_samples;
     const auto i = static_cast<size_t>(is_sample ? chunk : chunk - num_samples);

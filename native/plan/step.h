@@ -26,8 +26,13 @@ struct ScoreRow {
   int32_t num_top = 0;
 };
 
+// INVARIANT: what a sequence reads of the KV cache was written before this step, copied by it, or written by
+// rows of it that stand no later.
 struct StepInput {
   int64_t step_id = 0;
+  // CLOCK_MONOTONIC since when there has been something to compute without a break, for the gap before the
+  // step; 0: since it was submitted.
+  int64_t work_since_ns = 0;
   std::vector<int32_t> token_ids;                   // [T]; -1: the last token sampled in the sequence's slot
   std::vector<int32_t> seq_slots;                   // [S]
   std::vector<int32_t> query_starts;                // [S + 1], rising, from 0 to T

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "trace/trace.h"
+
 namespace plait {
 
 namespace {
@@ -45,6 +47,8 @@ void ComputeThread::loop() {
     } else if (is_closed) {
       return;
     } else {
+      static constexpr TraceName kTrace = {"wait", "compute"};
+      const TraceScope trace(kTrace);
       steps_bell_.wait(epoch, -1, kSpinNs);
     }
   }

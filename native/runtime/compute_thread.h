@@ -35,6 +35,11 @@ class ComputeThread {
   int64_t busy_ns() const { return executor_.busy_ns(); }
   // Any thread: CLOCK_MONOTONIC of the last end of a step.
   int64_t last_step_end_ns() const { return executor_.last_step_end_ns(); }
+  // Any thread, see InlineExecutor.
+  int64_t gap_ns() const { return executor_.gap_ns(); }
+  int64_t max_gap_ns() const { return executor_.max_gap_ns(); }
+  size_t num_queued_steps() const { return executor_.num_queued_steps(); }
+  size_t num_queued_results() const { return executor_.num_queued_results(); }
 
   static constexpr size_t kDepth = InlineExecutor::kDepth;
 

@@ -7,6 +7,8 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "parallel/team.h"
+#include "parallel/thread_slice.h"
+#include "trace/trace.h"
 
 namespace plait {
 
@@ -94,6 +96,7 @@ bool EngineLoop::join(int64_t timeout_ns) {
 
 void EngineLoop::thread_main() {
   name_this_thread("plait-main");
+  set_thread_slice(kMessengerSliceNs);
   std::string error;
   try {
     run();
@@ -118,6 +121,8 @@ void EngineLoop::run() {
     send_outputs();
     const bool is_idle = !scheduler_->has_work() && num_in_flight_ == 0 && !scheduler_->has_transfers();
     if (is_stopping_ && is_idle) return;
+    static constexpr TraceName kTrace = {"wait", "main"};
+    const TraceScope trace(kTrace);
     main_bell_->wait(seen, timeout_ns());
   }
 }
@@ -130,6 +135,8 @@ void EngineLoop::take_results() {
     if (result_.begin_ns != 0) step_ns_.add(result_.end_ns - result_.begin_ns);
     forward_ns_.add(result_.forward_ns);
     last_progress_ns_.set(result_.end_ns);
+    static constexpr TraceName kTrace = {"results", "main", {"step"}};
+    const TraceScope trace(kTrace, {result_.step_id});
     scheduler_->finish_step(result_);
     num_steps_.add(1);
   }
@@ -148,6 +155,7 @@ void EngineLoop::take_messages() {
 
 // The boundary of one request: whatever it breaks here ends it, and nothing else.
 void EngineLoop::take_request(Request&& request) {
+  accepts_.note(monotonic_ns() - request.arrived_ns);
   if (is_stopping_) {
     scheduler_->refuse(request, FinishReason::kAbort, {});
     return;
@@ -160,6 +168,18 @@ void EngineLoop::take_request(Request&& request) {
   }
 }
 
+bool EngineLoop::plan() {
+  static constexpr TraceName kTrace = {"schedule", "main", {"step", "tokens", "sequences"}};
+  const int64_t begin_ns = monotonic_ns();
+  const bool has_step = scheduler_->schedule(begin_ns, step_);
+  if (trace_is_on() && has_step) {
+    record_trace(kTrace, begin_ns, monotonic_ns(),
+                 {step_.step_id, static_cast<int64_t>(step_.token_ids.size()),
+                  static_cast<int64_t>(step_.seq_slots.size())});
+  }
+  return has_step;
+}
+
 // Keeps the compute thread busy: plans the next step while one runs.
 void EngineLoop::feed() {
   run_transfers();
@@ -169,7 +189,7 @@ void EngineLoop::feed() {
 }
 
 void EngineLoop::plan_steps() {
-  while (num_in_flight_ < max_steps_in_flight_ && scheduler_->schedule(monotonic_ns(), step_)) {
+  while (num_in_flight_ < max_steps_in_flight_ && plan()) {
     const int64_t step_id = step_.step_id;
     std::string error = "the step ring is full";
     try {

@@ -22,6 +22,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/latency_histogram.h"
 #include "runtime/compute_thread.h"
 #include "runtime/swap_transfers.h"
 #include "scheduler/scheduler.h"
@@ -82,6 +83,8 @@ class EngineLoop {
   int64_t num_steps_in_flight() const { return num_steps_in_flight_.get(); }
   // CLOCK_MONOTONIC of the last end of a step, 0 before the first.
   int64_t last_progress_ns() const { return last_progress_ns_.get(); }
+  // From a request's arrived_ns until the loop has taken it in.
+  const LatencyHistogram& accepts() const { return accepts_; }
   size_t num_messages() const { return messages_.size(); }  // that wait
   size_t num_outputs() const { return outputs_.size(); }    // batches that wait
 
@@ -96,6 +99,7 @@ class EngineLoop {
   void take_results();
   void take_messages();
   void take_request(Request&& request);
+  bool plan();
   void feed();
   void plan_steps();
   bool run_transfers();
@@ -128,6 +132,7 @@ class EngineLoop {
   StepResult result_;
 
   Gauge num_steps_, num_failed_steps_, step_ns_, forward_ns_, num_steps_in_flight_, last_progress_ns_;
+  LatencyHistogram accepts_;
   bool is_started_ = false;
   std::thread thread_;
 };

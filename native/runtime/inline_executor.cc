@@ -1,10 +1,12 @@
 #include "runtime/inline_executor.h"
 
+#include <algorithm>
 #include <exception>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "trace/trace.h"
 
 namespace plait {
 
@@ -17,7 +19,9 @@ InlineExecutor::InlineExecutor(std::shared_ptr<const Plan> plan, std::shared_ptr
 bool InlineExecutor::try_submit(StepInput&& step) {
   if (is_closed()) throw Error(ErrorCode::kInvalidArgument, "step: the executor has been stopped");
   runner_.check(step);
-  if (num_unanswered_ == static_cast<int64_t>(kDepth) || !steps_.try_push(std::move(step))) return false;
+  if (num_unanswered_ == static_cast<int64_t>(kDepth)) return false;
+  if (step.work_since_ns == 0) step.work_since_ns = monotonic_ns();
+  if (!steps_.try_push(std::move(step))) return false;
   ++num_unanswered_;
   return true;
 }
@@ -29,7 +33,11 @@ bool InlineExecutor::try_pop(StepResult& result) {
 }
 
 bool InlineExecutor::run_next() {
+  static constexpr TraceName kTrace = {"step", "compute", {"step", "tokens", "sequences"}};
   if (!steps_.try_pop(step_)) return false;
+  const TraceScope trace(kTrace, {step_.step_id, static_cast<int64_t>(step_.token_ids.size()),
+                                  static_cast<int64_t>(step_.seq_slots.size())});
+  note_gap(monotonic_ns());
   StepResult result;
   try {
     runner_.run(step_, result);
@@ -43,6 +51,16 @@ bool InlineExecutor::run_next() {
   num_steps_.fetch_add(1, std::memory_order_relaxed);
   results_.try_push(std::move(result));
   return true;
+}
+
+void InlineExecutor::note_gap(int64_t begin_ns) {
+  const int64_t last_end_ns = last_step_end_ns();
+  if (last_end_ns == 0) return;
+  const int64_t gap_ns = begin_ns - std::max(last_end_ns, step_.work_since_ns);
+  if (gap_ns <= 0) return;
+  // One writer: no exchange is needed.
+  gap_ns_.store(this->gap_ns() + gap_ns, std::memory_order_relaxed);
+  max_gap_ns_.store(std::max(max_gap_ns(), gap_ns), std::memory_order_relaxed);
 }
 
 void InlineExecutor::stop() {

@@ -51,10 +51,19 @@ class InlineExecutor {
   int64_t busy_ns() const { return busy_ns_.load(std::memory_order_relaxed); }
   // Any thread: CLOCK_MONOTONIC of the last end of a step.
   int64_t last_step_end_ns() const { return last_step_end_ns_.load(std::memory_order_relaxed); }
+  // Any thread: time between the end of a step and the begin of the next one while there was work
+  // (StepInput::work_since_ns): the sum, and the longest since start.
+  int64_t gap_ns() const { return gap_ns_.load(std::memory_order_relaxed); }
+  int64_t max_gap_ns() const { return max_gap_ns_.load(std::memory_order_relaxed); }
+  // Any thread: steps that were submitted and do not run yet, results that were not taken yet.
+  size_t num_queued_steps() const { return steps_.size(); }
+  size_t num_queued_results() const { return results_.size(); }
 
   static constexpr size_t kDepth = 4;  // steps and results in flight
 
  private:
+  void note_gap(int64_t begin_ns);
+
   Team team_;
   Runner runner_;
   SpscRing<StepInput> steps_{kDepth};
@@ -65,6 +74,8 @@ class InlineExecutor {
   std::atomic<int64_t> num_steps_{0};
   std::atomic<int64_t> busy_ns_{0};
   std::atomic<int64_t> last_step_end_ns_{0};
+  std::atomic<int64_t> gap_ns_{0};
+  std::atomic<int64_t> max_gap_ns_{0};
   int64_t num_unanswered_ = 0;  // main only
 };
 

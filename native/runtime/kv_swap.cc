@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "fileio/checksum.h"
+#include "trace/trace.h"
 
 namespace plait {
 
@@ -16,6 +17,9 @@ constexpr int32_t kSaveLane = 0;
 constexpr int32_t kFetchLane = 1;
 constexpr int32_t kNumLanes = 2;
 constexpr size_t kLaneDepth = 2 * KvSwap::kMaxTransfers;  // frees wait there too
+
+constexpr TraceName kSaveTrace = {"kv save", "io", {"ticket", "blocks", "in file"}};
+constexpr TraceName kFetchTrace = {"kv fetch", "io", {"ticket", "blocks", "in file"}};
 
 constexpr const char* kTorn = "a block was given to a writer while it was saved; the copy is thrown away";
 
@@ -144,6 +148,8 @@ bool KvSwap::try_fetch(int64_t ticket, std::vector<int32_t> blocks) {
 IoJob KvSwap::save_job(int64_t ticket, const std::shared_ptr<Saved>& saved, BlockSnapshot snapshot) {
   IoJob job;
   job.cancelled = saved->cancelled;
+  job.trace = &kSaveTrace;
+  job.trace_args = {ticket, saved->num_blocks, saved->is_file};
   const auto shared = std::make_shared<const BlockSnapshot>(std::move(snapshot));
   const auto size = static_cast<size_t>(block_bytes_);
   if (saved->is_file) {
@@ -192,6 +198,8 @@ IoJob KvSwap::fetch_job(int64_t ticket, const std::shared_ptr<Saved>& saved, std
     }
   }
   for (const int32_t block : blocks) num_blocks += block != kSkipBlock;
+  job.trace = &kFetchTrace;
+  job.trace_args = {ticket, num_blocks, saved->is_file};
   job.ops.push_back(IoOp::run([this, saved, blocks = std::move(blocks), size] {
     for (size_t i = 0; i < blocks.size(); ++i) {
       if (saved->is_cancelled()) return;
@@ -217,6 +225,10 @@ void KvSwap::complete(KvTransfer&& transfer) {
   if (!transfer.ok && transfer.is_file) {
     transfer.error = "KV swap, file in " + options_.dir + ": " + transfer.error;
   }
+  static constexpr TraceName kSave = {"save", "io", {"ticket", "blocks", "bytes"}};
+  static constexpr TraceName kFetch = {"fetch", "io", {"ticket", "blocks", "bytes"}};
+  record_trace(transfer.kind == KvTransferKind::kSave ? kSave : kFetch, transfer.begin_ns, transfer.end_ns,
+               {transfer.ticket, transfer.num_blocks, transfer.num_bytes});
   completions_.try_push(std::move(transfer));
   done_bell_->ring();
 }

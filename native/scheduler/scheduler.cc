@@ -62,6 +62,7 @@ void Scheduler::add(Request&& request) {
     throw Error(ErrorCode::kInvalidArgument,
                 "request " + std::to_string(request.request_id) + " is already here");
   }
+  if (!has_work()) work_since_ns_ = request.arrived_ns;
   RequestState& state = endings_.add(take_terms(request, limits_.eos_token_ids));
   state.tenant = endings_.tenants().enter(request.tenant);
   const int64_t arrival = num_arrivals_++;
@@ -115,6 +116,7 @@ bool Scheduler::schedule(int64_t now_ns, StepInput& step) {
   const bool has_rows = plan_rows(now_ns, *plan, step);
   if (has_rows) {
     builder_.end(*plan, step);
+    step.work_since_ns = std::max(work_since_ns_, std::min(hold_until_ns(), now_ns));
     planned_.push_back(std::move(plan));
     endings_.set_next_step_id(++num_steps_);
   } else {

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+
 class NativeError(RuntimeError):
     pass
 
@@ -16,12 +17,16 @@ class GgufFile:
 
     @property
     def size(self) -> int: ...
+
     @property
     def version(self) -> int: ...
+
     @property
     def alignment(self) -> int: ...
+
     @property
     def data_offset(self) -> int: ...
+
     def metadata(self) -> dict[str, object]:
         """A new dict of every key."""
 
@@ -47,12 +52,42 @@ class GgufFile:
         (inode, size, modified_ns, changed_ns) of the mapped file as it is now.
         """
 
+def set_messenger_slice() -> bool:
+    """
+    Let the calling thread have the CPU soon whenever it wakes, see native/parallel/thread_slice.h. False where the kernel does not know how.
+    """
+
+class LatencyHistogram:
+    """How long something took, by size. One thread notes, any thread reads."""
+
+    def __init__(self) -> None: ...
+
+    def note(self, ns: int) -> None: ...
+
+    @property
+    def count(self) -> int: ...
+
+    @property
+    def total_s(self) -> float: ...
+
+    @property
+    def max_s(self) -> float: ...
+
+    def count_within(self, seconds: float) -> int:
+        """Those of whole buckets that end at or below it."""
+
+    def quantile_s(self, q: float) -> float:
+        """
+        Upper end of the bucket of quantile q (0 to 1); 0 when nothing was noted.
+        """
+
 class Doorbell:
     """
     Wakes a sleeping thread. The waiter reads epoch(), looks at its queues, and waits with that epoch if they were empty; others push first and ring second. Native threads may share it.
     """
 
     def __init__(self) -> None: ...
+
     def ring(self) -> None:
         """
         Wake the waiter, or make its next wait return at once. Any thread; never blocks.
@@ -84,9 +119,7 @@ class ObjectRing:
     def try_pop(self, default: object | None = None) -> object:
         """Take the oldest object, or return `default` when the ring is empty."""
 
-    def wait_pop(
-        self, default: object | None = None, timeout_s: float | None = None, spin_s: float = 0.0
-    ) -> object:
+    def wait_pop(self, default: object | None = None, timeout_s: float | None = None, spin_s: float = 0.0) -> object:
         """
         Take the oldest object; sleep on the doorbell while there is none, and return `default` after `timeout_s` (None: no limit). Releases the GIL while it waits. Raises NativeError for a ring without a doorbell.
         """
@@ -101,6 +134,7 @@ class ObjectRing:
 
     @property
     def capacity(self) -> int: ...
+
     @property
     def doorbell(self) -> Doorbell: ...
 
@@ -122,9 +156,7 @@ class SpscObjectRing:
     def try_pop(self, default: object | None = None) -> object:
         """Take the oldest object, or return `default` when the ring is empty."""
 
-    def wait_pop(
-        self, default: object | None = None, timeout_s: float | None = None, spin_s: float = 0.0
-    ) -> object:
+    def wait_pop(self, default: object | None = None, timeout_s: float | None = None, spin_s: float = 0.0) -> object:
         """
         Take the oldest object; sleep on the doorbell while there is none, and return `default` after `timeout_s` (None: no limit). Releases the GIL while it waits. Raises NativeError for a ring without a doorbell.
         """
@@ -139,14 +171,63 @@ class SpscObjectRing:
 
     @property
     def capacity(self) -> int: ...
+
     @property
     def doorbell(self) -> Doorbell: ...
+
+class TraceTotals:
+    @property
+    def num_events(self) -> int:
+        """In the file."""
+
+    @property
+    def num_dropped(self) -> int:
+        """That did not fit into the memory or the file."""
+
+    @property
+    def error(self) -> str:
+        """Of writing the file; "" when all is well."""
+
+def start_trace(path: str, max_file_bytes: int = 1073741824) -> None:
+    """
+    Record what threads do from now on, into a new file for Perfetto. Raises NativeError when the file cannot be written or a trace runs already.
+    """
+
+def stop_trace() -> TraceTotals:
+    """End the file. Without a trace: nothing happens. Releases the GIL."""
+
+def trace_totals() -> TraceTotals:
+    """Of the trace that runs, or of the last one."""
+
+def trace_is_on() -> bool: ...
+
+class TraceSpan:
+    """
+    A context manager that records an event of its thread. One thread at a time, not within itself. While no trace runs it does next to nothing.
+    """
+
+    def __init__(self, name: str, category: str, args: Sequence[str] = []) -> None:
+        """
+        args: names of up to three numbers. Raises NativeError for text that is not plain ASCII.
+        """
+
+    def __enter__(self) -> TraceSpan: ...
+
+    def __exit__(self, *args: object) -> None: ...
+
+    def set(self, a: int, b: int = 0, c: int = 0) -> None:
+        """The numbers, once they are known."""
+
+    def mark(self) -> None:
+        """Record a moment instead."""
 
 class BlockTable:
     """An immutable block table of one sequence."""
 
     def __len__(self) -> int: ...
+
     def __getitem__(self, idx: int) -> int: ...
+
     def to_list(self) -> list[int]: ...
 
 class BlockSnapshot:
@@ -156,8 +237,10 @@ class BlockSnapshot:
 
     @property
     def blocks(self) -> list[int]: ...
+
     @property
     def versions(self) -> list[int]: ...
+
     @property
     def num_tokens(self) -> int:
         """Positions of the sequence that they hold, from 0."""
@@ -168,9 +251,8 @@ class KvManager:
     """
 
     def __init__(self, num_blocks: int, block_tokens: int, model_id: bytes) -> None: ...
-    def open_sequence(
-        self, seq_id: int, token_ids: Sequence[int], salt: bytes = ..., use_cache: bool = True
-    ) -> int:
+
+    def open_sequence(self, seq_id: int, token_ids: Sequence[int], salt: bytes = ..., use_cache: bool = True) -> int:
         """
         Open a sequence for a prompt and return how many of its first tokens are cached: full blocks, never the whole prompt. They count as committed. `salt` separates tenants. Without use_cache the sequence neither takes from the cache nor publishes to it. Releases the GIL for more than 4096 tokens.
         """
@@ -223,8 +305,11 @@ class KvManager:
         """Let a pinned prefix go."""
 
     def has_sequence(self, seq_id: int) -> bool: ...
+
     def num_committed(self, seq_id: int) -> int: ...
+
     def num_refs(self, block: int) -> int: ...
+
     def block_version(self, block: int) -> int:
         """Raised by every write grant. Any thread."""
 
@@ -236,16 +321,20 @@ class KvManager:
 
     @property
     def num_blocks(self) -> int: ...
+
     @property
     def block_tokens(self) -> int: ...
+
     @property
     def num_sequences(self) -> int: ...
+
     @property
     def num_free_blocks(self) -> int:
         """Free and evictable blocks."""
 
     @property
     def num_pinned_blocks(self) -> int: ...
+
     @property
     def max_pinned_blocks(self) -> int:
         """
@@ -267,16 +356,7 @@ def supported_isas() -> list[str]:
 def kernel_quantize(isa: str, x: bytes, num_tokens: int, cols: int) -> bytes:
     """The 8-bit layout of x [num_tokens][cols]."""
 
-def kernel_matmul(
-    isa: str,
-    type: str,
-    weights: bytes,
-    rows: int,
-    x: bytes,
-    cols: int,
-    row_range: tuple[int, int],
-    token_range: tuple[int, int],
-) -> bytes:
+def kernel_matmul(isa: str, type: str, weights: bytes, rows: int, x: bytes, cols: int, row_range: tuple[int, int], token_range: tuple[int, int]) -> bytes:
     """
     Packs file bytes [rows][cols] and multiplies a range of them: [tokens][rows].
     """
@@ -285,22 +365,14 @@ def kernel_dequantize(type: str, weights: bytes) -> bytes:
     """File bytes as float32."""
 
 def kernel_rms_norm(isa: str, x: bytes, weight: bytes, eps: float) -> bytes: ...
+
 def kernel_add(isa: str, x: bytes, delta: bytes) -> bytes: ...
+
 def kernel_rope(isa: str, x: bytes, cos: bytes, sin: bytes, style: str) -> bytes: ...
+
 def kernel_gated_act(isa: str, gate: bytes, up: bytes, activation: str) -> bytes: ...
-def kernel_attention(
-    isa: str,
-    layout: KvLayout,
-    q: bytes,
-    k: bytes,
-    v: bytes,
-    block_table: Sequence[int],
-    group: int,
-    window: int,
-    scale: float,
-    softcap: float,
-    is_split: bool,
-) -> bytes:
+
+def kernel_attention(isa: str, layout: KvLayout, q: bytes, k: bytes, v: bytes, block_table: Sequence[int], group: int, window: int, scale: float, softcap: float, is_split: bool) -> bytes:
     """
     Writes k, v [context][kv heads][head_dim] to the blocks and attends with the queries of the last positions, [queries][heads][head_dim].
     """
@@ -309,6 +381,7 @@ class Weights:
     """Packed weights of one model; filled at load, then read-only."""
 
     def __init__(self, num_bytes: int) -> None: ...
+
     @staticmethod
     def from_packed(packed: PackedFile) -> Weights:
         """
@@ -336,6 +409,7 @@ class Weights:
         """The next vector of the packed file; returns its id."""
 
     def vector_values(self, arg: int, /) -> list[float]: ...
+
     @property
     def used_bytes(self) -> int: ...
 
@@ -346,9 +420,7 @@ class PackedFile:
     """A checked packed file, mapped read-only and locked against removal."""
 
     @staticmethod
-    def open(
-        folder: int, name: str, key: str, num_bytes: int, num_threads: int, share: bool | None = None
-    ) -> PackedFile | None:
+    def open(folder: int, name: str, key: str, num_bytes: int, num_threads: int, share: bool | None = None) -> PackedFile | None:
         """
         None: there is no such file. Raises NativeError: "invalid_file" when it is damaged or not to be trusted. ``share`` None: the file's own pages, unless only a copy has huge pages. Releases the GIL.
         """
@@ -380,13 +452,12 @@ class PackedWriter:
         """Give the file its name once it is on the disk. Releases the GIL."""
 
 class KvLayout:
-    def __init__(
-        self, num_layers: int, num_kv_heads: int, head_dim: int, block_tokens: int, dtype: str = "f16"
-    ) -> None:
+    def __init__(self, num_layers: int, num_kv_heads: int, head_dim: int, block_tokens: int, dtype: str = 'f16') -> None:
         """dtype: f16 or q8."""
 
     @property
     def block_bytes(self) -> int: ...
+
     @property
     def block_tokens(self) -> int: ...
 
@@ -394,33 +465,25 @@ class Plan:
     """Buffers and fused operations, in the order in which a step runs them."""
 
     def __init__(self, hidden: int, vocab: int, kv: KvLayout) -> None: ...
-    def add_buffer(
-        self, name: str, cols: int, is_acts: bool, has_q8: bool = False, has_f32: bool = False
-    ) -> int: ...
+
+    def add_buffer(self, name: str, cols: int, is_acts: bool, has_q8: bool = False, has_f32: bool = False) -> int: ...
+
     def add_rope(self, style: str, inverse_freqs: Sequence[float]) -> int: ...
+
     def add_embed(self, table: int, scale: float, out: int) -> None: ...
-    def add_add_norm(
-        self, residual: int, delta: int, post_norm: int, norm: int, eps: float, out: int
-    ) -> None: ...
-    def add_qkv(
-        self,
-        in_: int,
-        weights: tuple[int, int, int],
-        num_heads: int,
-        norms: tuple[int, int],
-        eps: float,
-        rope: int,
-        layer: int,
-        out_q: int,
-    ) -> None: ...
-    def add_attention(
-        self, q: int, layer: int, num_heads: int, window: int, scale: float, softcap: float, out: int
-    ) -> None: ...
+
+    def add_add_norm(self, residual: int, delta: int, post_norm: int, norm: int, eps: float, out: int) -> None: ...
+
+    def add_qkv(self, in_: int, weights: tuple[int, int, int], num_heads: int, norms: tuple[int, int], eps: float, rope: int, layer: int, out_q: int) -> None: ...
+
+    def add_attention(self, q: int, layer: int, num_heads: int, window: int, scale: float, softcap: float, out: int) -> None: ...
+
     def add_matmul(self, in_: int, weight: int, out: int) -> None: ...
+
     def add_gated(self, in_: int, gate: int, up: int, activation: str, out: int) -> None: ...
-    def add_logits(
-        self, residual: int, delta: int, post_norm: int, norm: int, eps: float, head: int, softcap: float
-    ) -> None: ...
+
+    def add_logits(self, residual: int, delta: int, post_norm: int, norm: int, eps: float, head: int, softcap: float) -> None: ...
+
     def verify(self, weights: Weights) -> None:
         """
         Raise NativeError when an operation does not fit its buffers or weights.
@@ -433,52 +496,50 @@ class Plan:
         """One line per operation."""
 
 class SlotStart:
-    def __init__(
-        self,
-        slot: int,
-        prompt_ids: Sequence[int],
-        output_ids: Sequence[int] = [],
-        temperature: float = 1.0,
-        top_p: float = 1.0,
-        top_k: int = 0,
-        min_p: float = 0.0,
-        repetition_penalty: float = 1.0,
-        presence_penalty: float = 0.0,
-        frequency_penalty: float = 0.0,
-        seed: int = 0,
-        num_logprobs: int = -1,
-        min_tokens: int = 0,
-        stop_token_ids: Sequence[int] = [],
-        logit_bias: Sequence[tuple[int, float]] = [],
-    ) -> None: ...
+    def __init__(self, slot: int, prompt_ids: Sequence[int], output_ids: Sequence[int] = [], temperature: float = 1.0, top_p: float = 1.0, top_k: int = 0, min_p: float = 0.0, repetition_penalty: float = 1.0, presence_penalty: float = 0.0, frequency_penalty: float = 0.0, seed: int = 0, num_logprobs: int = -1, min_tokens: int = 0, stop_token_ids: Sequence[int] = [], logit_bias: Sequence[tuple[int, float]] = []) -> None: ...
+
     @property
     def slot(self) -> int: ...
+
     @property
     def prompt_ids(self) -> list[int]: ...
+
     @property
     def output_ids(self) -> list[int]: ...
+
     @property
     def temperature(self) -> float: ...
+
     @property
     def top_p(self) -> float: ...
+
     @property
     def top_k(self) -> int: ...
+
     @property
     def min_p(self) -> float: ...
+
     @property
     def repetition_penalty(self) -> float: ...
+
     @property
     def presence_penalty(self) -> float: ...
+
     @property
     def frequency_penalty(self) -> float: ...
+
     @property
     def seed(self) -> int: ...
+
     @property
     def num_logprobs(self) -> int: ...
+
     @property
     def min_tokens(self) -> int: ...
+
     @property
     def stop_token_ids(self) -> list[int]: ...
+
     @property
     def logit_bias(self) -> list[tuple[int, float]]: ...
 
@@ -486,92 +547,126 @@ class StepInput:
     """One step, see native/plan/step.h."""
 
     def __init__(self) -> None: ...
+
     @property
     def step_id(self) -> int: ...
+
     @step_id.setter
     def step_id(self, arg: int, /) -> None: ...
+
+    @property
+    def work_since_ns(self) -> int: ...
+
+    @work_since_ns.setter
+    def work_since_ns(self, arg: int, /) -> None: ...
+
+    @property
+    def num_tokens(self) -> int: ...
+
+    @property
+    def num_sequences(self) -> int: ...
+
     @property
     def token_ids(self) -> list[int]: ...
+
     @token_ids.setter
     def token_ids(self, arg: Sequence[int], /) -> None: ...
+
     @property
     def seq_slots(self) -> list[int]: ...
+
     @seq_slots.setter
     def seq_slots(self, arg: Sequence[int], /) -> None: ...
+
     @property
     def query_starts(self) -> list[int]: ...
+
     @query_starts.setter
     def query_starts(self, arg: Sequence[int], /) -> None: ...
+
     @property
     def context_lens(self) -> list[int]: ...
+
     @context_lens.setter
     def context_lens(self, arg: Sequence[int], /) -> None: ...
+
     @property
     def block_tables(self) -> list[list[int]]: ...
+
     @block_tables.setter
     def block_tables(self, arg: Sequence[Sequence[int]], /) -> None: ...
+
     @property
     def sample_rows(self) -> list[int]: ...
+
     @sample_rows.setter
     def sample_rows(self, arg: Sequence[int], /) -> None: ...
+
     @property
     def sample_slots(self) -> list[int]: ...
+
     @sample_slots.setter
     def sample_slots(self, arg: Sequence[int], /) -> None: ...
+
     @property
     def copies(self) -> list[tuple[int, int]]: ...
+
     @copies.setter
     def copies(self, arg: Sequence[tuple[int, int]], /) -> None: ...
+
     @property
     def slot_starts(self) -> list[SlotStart]: ...
+
     @slot_starts.setter
     def slot_starts(self, arg: Sequence[SlotStart], /) -> None: ...
+
     @property
     def scores(self) -> list[tuple[int, int, int]]: ...
+
     @scores.setter
     def scores(self, arg: Sequence[tuple[int, int, int]], /) -> None: ...
 
 class StepResult:
     """What one step gave; error is empty when it ran."""
 
-    def __init__(
-        self,
-        step_id: int,
-        error: str = "",
-        tokens: Sequence[int] = [],
-        logprobs: Sequence[float] = [],
-        ranks: Sequence[int] = [],
-        tops: Sequence[Sequence[tuple[int, float]]] = [],
-        scores: Sequence[tuple[float, int, Sequence[tuple[int, float]]]] = [],
-        begin_ns: int = 0,
-        end_ns: int = 0,
-    ) -> None:
+    def __init__(self, step_id: int, error: str = '', tokens: Sequence[int] = [], logprobs: Sequence[float] = [], ranks: Sequence[int] = [], tops: Sequence[Sequence[tuple[int, float]]] = [], scores: Sequence[tuple[float, int, Sequence[tuple[int, float]]]] = [], begin_ns: int = 0, end_ns: int = 0) -> None:
         """
         For executors other than ComputeThread. One entry per sample in each column.
         """
 
     @property
     def step_id(self) -> int: ...
+
     @property
     def error(self) -> str: ...
+
     @property
     def slots(self) -> list[int]: ...
+
     @property
     def tokens(self) -> list[int]: ...
+
     @property
     def logprobs(self) -> list[float]: ...
+
     @property
     def ranks(self) -> list[int]: ...
+
     @property
     def tops(self) -> list[list[tuple[int, float]]]: ...
+
     @property
     def scores(self) -> list[tuple[float, int, list[tuple[int, float]]]]: ...
+
     @property
     def num_tokens(self) -> int: ...
+
     @property
     def begin_ns(self) -> int: ...
+
     @property
     def end_ns(self) -> int: ...
+
     @property
     def forward_ns(self) -> int: ...
 
@@ -579,12 +674,11 @@ class KvStorage:
     """The bytes of the KV cache."""
 
     def __init__(self, layout: KvLayout, num_blocks: int) -> None: ...
+
     @property
     def num_blocks(self) -> int: ...
 
-def evaluate_logits(
-    plan: Plan, weights: Weights, isa: str, token_ids: Sequence[int], chunk_tokens: int, num_threads: int
-) -> bytearray:
+def evaluate_logits(plan: Plan, weights: Weights, isa: str, token_ids: Sequence[int], chunk_tokens: int, num_threads: int) -> bytearray:
     """
     Logits after every token as the bytes of float32 [num_tokens][vocab]. Releases the GIL.
     """
@@ -594,10 +688,13 @@ class KvTransfer:
 
     @property
     def ticket(self) -> int: ...
+
     @property
     def is_save(self) -> bool: ...
+
     @property
     def ok(self) -> bool: ...
+
     @property
     def is_file(self) -> bool:
         """The ticket lies in the file, not in memory."""
@@ -626,15 +723,7 @@ class KvSwap:
     Saves KV blocks to memory or a file and brings them back, on threads of its own. One thread calls everything but counters(). Nothing waits. The caller keeps its references to blocks of a save, and holds the blocks of a fetch alone, until the completion is popped. Wrong use raises NativeError ("invalid_argument", ...).
     """
 
-    def __init__(
-        self,
-        storage: KvStorage,
-        kv: KvManager,
-        done_bell: Doorbell,
-        ram_bytes: int = 0,
-        dir: str = "",
-        file_bytes: int = 0,
-    ) -> None:
+    def __init__(self, storage: KvStorage, kv: KvManager, done_bell: Doorbell, ram_bytes: int = 0, dir: str = '', file_bytes: int = 0) -> None:
         """
         Up to ram_bytes are kept in memory, then up to file_bytes (0: no bound) in a file without a name in `dir` ("": no file). Raises NativeError ("system", ...) when no file can be made there.
         """
@@ -673,47 +762,44 @@ class KvSwap:
 class SchedulerLimits:
     """The scheduler's fixed limits."""
 
-    def __init__(
-        self,
-        *,
-        num_blocks: int,
-        block_tokens: int,
-        max_batch_size: int = 64,
-        max_batch_tokens: int = 512,
-        prefill_chunk_tokens: int = 512,
-        batch_timeout_s: float = 0.0,
-        enable_prefix_cache: bool = True,
-        target_step_s: float = 0.0,
-        kv_block_bytes: int = 0,
-        vocab_size: int = 0,
-        eos_token_ids: Sequence[int] = [],
-    ) -> None:
+    def __init__(self, *, num_blocks: int, block_tokens: int, max_batch_size: int = 64, max_batch_tokens: int = 512, prefill_chunk_tokens: int = 512, batch_timeout_s: float = 0.0, enable_prefix_cache: bool = True, target_step_s: float = 0.0, kv_block_bytes: int = 0, vocab_size: int = 0, eos_token_ids: Sequence[int] = []) -> None:
         """
         See native/scheduler/limits.h. Raises NativeError ("invalid_argument") with the name of what is out of range.
         """
 
     @property
     def num_blocks(self) -> int: ...
+
     @property
     def block_tokens(self) -> int: ...
+
     @property
     def max_batch_size(self) -> int: ...
+
     @property
     def max_batch_tokens(self) -> int: ...
+
     @property
     def prefill_chunk_tokens(self) -> int: ...
+
     @property
     def batch_timeout_s(self) -> float: ...
+
     @property
     def enable_prefix_cache(self) -> bool: ...
+
     @property
     def target_step_s(self) -> float: ...
+
     @property
     def kv_block_bytes(self) -> int: ...
+
     @property
     def vocab_size(self) -> int: ...
+
     @property
     def eos_token_ids(self) -> list[int]: ...
+
     @property
     def num_slots(self) -> int:
         """Sequences that may run."""
@@ -723,57 +809,35 @@ class Request:
     A request for the scheduler. Whoever adds it takes its content, once; what is shown here stays.
     """
 
-    def __init__(
-        self,
-        request_id: int,
-        prompt_ids: Sequence[int],
-        max_tokens: int,
-        produced_ids: Sequence[int] = [],
-        n: int = 1,
-        ignore_eos: bool = False,
-        num_prompt_logprobs: int = -1,
-        tenant: bytes = ...,
-        priority: int = 0,
-        arrived_ns: int = 0,
-        deadline_ns: int | None = None,
-        may_hold: bool = True,
-    ) -> None:
+    def __init__(self, request_id: int, prompt_ids: Sequence[int], max_tokens: int, produced_ids: Sequence[int] = [], n: int = 1, ignore_eos: bool = False, num_prompt_logprobs: int = -1, tenant: bytes = ..., priority: int = 0, arrived_ns: int = 0, deadline_ns: int | None = None, may_hold: bool = True) -> None:
         """
         num_prompt_logprobs: -1 for none. Times are those of time.monotonic_ns().
         """
 
-    def set_sampling(
-        self,
-        *,
-        temperature: float = 1.0,
-        top_p: float = 1.0,
-        top_k: int = 0,
-        min_p: float = 0.0,
-        repetition_penalty: float = 1.0,
-        presence_penalty: float = 0.0,
-        frequency_penalty: float = 0.0,
-        seed: int = 0,
-        num_logprobs: int = -1,
-        min_tokens: int = 0,
-        stop_token_ids: Sequence[int] = [],
-        logit_bias: Sequence[tuple[int, float]] = [],
-    ) -> None:
+    def set_sampling(self, *, temperature: float = 1.0, top_p: float = 1.0, top_k: int = 0, min_p: float = 0.0, repetition_penalty: float = 1.0, presence_penalty: float = 0.0, frequency_penalty: float = 0.0, seed: int = 0, num_logprobs: int = -1, min_tokens: int = 0, stop_token_ids: Sequence[int] = [], logit_bias: Sequence[tuple[int, float]] = []) -> None:
         """
         seed: of choice 0. num_logprobs: -1 for none. Raises NativeError when the content was taken.
         """
 
     @property
     def request_id(self) -> int: ...
+
     @property
     def n(self) -> int: ...
+
     @property
     def num_prompt(self) -> int:
         """Prompt tokens."""
+
+    @property
+    def arrived_ns(self) -> int:
+        """time.monotonic_ns() of the submission."""
 
 class OutputBatch:
     """Outputs of a scheduler, in order."""
 
     def __len__(self) -> int: ...
+
     def take(self) -> list[tuple[object, ...]]:
         """
         Give the outputs away, each as a tuple in the order of plait.types.TokenOutput's fields; logprobs are tuples in the order of TokenLogprob's.
@@ -786,36 +850,52 @@ class SchedulerStats:
 
     @property
     def requests_total(self) -> int: ...
+
     @property
     def requests_dequeued_total(self) -> int: ...
+
     @property
     def dequeued_prompt_tokens_total(self) -> int: ...
+
     @property
     def dequeued_choices_total(self) -> int: ...
+
     @property
     def requests_finished_total(self) -> int: ...
+
     @property
     def choices_aborted_total(self) -> int: ...
+
     @property
     def choices_failed_total(self) -> int: ...
+
     @property
     def prompt_tokens_total(self) -> int: ...
+
     @property
     def cached_tokens_total(self) -> int: ...
+
     @property
     def generated_tokens_total(self) -> int: ...
+
     @property
     def prefill_tokens_total(self) -> int: ...
+
     @property
     def dropped_tokens_total(self) -> int: ...
+
     @property
     def preemptions_total(self) -> int: ...
+
     @property
     def saved_sequences_total(self) -> int: ...
+
     @property
     def fetched_sequences_total(self) -> int: ...
+
     @property
     def fetched_tokens_total(self) -> int: ...
+
     @property
     def failed_transfers_total(self) -> int: ...
 
@@ -824,8 +904,10 @@ class PlannedStep:
 
     @property
     def step_id(self) -> int: ...
+
     @property
     def num_prefill_tokens(self) -> int: ...
+
     @property
     def rows(self) -> list[tuple[int, int]]:
         """By entry of StepInput.seq_slots."""
@@ -847,6 +929,7 @@ class SwapRequest:
 
     @property
     def ticket(self) -> int: ...
+
     @property
     def blocks(self) -> list[int]:
         """save: what to read; fetch: where saved block i goes, -1 for nowhere."""
@@ -860,6 +943,7 @@ class Scheduler:
     """
 
     def __init__(self, limits: SchedulerLimits, kv: KvManager) -> None: ...
+
     def add(self, request: Request) -> None:
         """
         Queue a request and take its content. Raises NativeError, and takes nothing, for one that cannot run or whose id is in use.
@@ -875,6 +959,7 @@ class Scheduler:
         """End what has not ended of a request."""
 
     def end_all(self, reason: str, error: str | None = None) -> None: ...
+
     def schedule(self, now_ns: int) -> StepInput | None:
         """
         The next step, or None when nothing can run before a result, an arrival or next_wakeup_ns(). Releases the GIL when a prompt of more than 4096 tokens is to be admitted.
@@ -916,8 +1001,10 @@ class Scheduler:
 
     @property
     def limits(self) -> SchedulerLimits: ...
+
     @property
     def stats(self) -> SchedulerStats: ...
+
     @property
     def has_work(self) -> bool:
         """A request has not ended."""
@@ -928,6 +1015,7 @@ class Scheduler:
 
     @property
     def num_requests(self) -> int: ...
+
     @property
     def num_waiting(self) -> int:
         """Sequences without slot and blocks."""
@@ -953,19 +1041,7 @@ class Scheduler:
 class ComputeThread:
     """Runs steps on a thread of its own, with a team of compute threads."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        weights: Weights,
-        kv: KvStorage,
-        results_bell: Doorbell,
-        isa: str,
-        num_threads: int,
-        cpus: Sequence[int],
-        max_tokens: int,
-        max_slots: int,
-        parallelism: str = "tensor",
-    ) -> None:
+    def __init__(self, plan: Plan, weights: Weights, kv: KvStorage, results_bell: Doorbell, isa: str, num_threads: int, cpus: Sequence[int], max_tokens: int, max_slots: int, parallelism: str = 'tensor') -> None:
         """
         results_bell is rung for each result. parallelism: tensor, or pipeline, which needs 2 threads or more. Raises NativeError.
         """
@@ -980,6 +1056,7 @@ class ComputeThread:
 
     @property
     def num_steps(self) -> int: ...
+
     @property
     def busy_ns(self) -> int:
         """Nanoseconds in steps."""
@@ -987,6 +1064,22 @@ class ComputeThread:
     @property
     def last_step_end_ns(self) -> int:
         """CLOCK_MONOTONIC in nanoseconds; 0 before the first step."""
+
+    @property
+    def gap_ns(self) -> int:
+        """Nanoseconds between steps while there was something to compute."""
+
+    @property
+    def max_gap_ns(self) -> int:
+        """The longest of these gaps."""
+
+    @property
+    def num_queued_steps(self) -> int:
+        """Submitted and not begun."""
+
+    @property
+    def num_queued_results(self) -> int:
+        """Ready and not popped."""
 
     def stop(self) -> None:
         """Finish the submitted steps and join. Idempotent. Releases the GIL."""
@@ -996,18 +1089,7 @@ class InlineExecutor:
     Runs steps on the thread that calls run_next, which is member 0 of the team.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        weights: Weights,
-        kv: KvStorage,
-        isa: str,
-        num_threads: int,
-        cpus: Sequence[int],
-        max_tokens: int,
-        max_slots: int,
-        parallelism: str = "tensor",
-    ) -> None:
+    def __init__(self, plan: Plan, weights: Weights, kv: KvStorage, isa: str, num_threads: int, cpus: Sequence[int], max_tokens: int, max_slots: int, parallelism: str = 'tensor') -> None:
         """
         As ComputeThread; the caller of run_next is not pinned: cpus[0] is for whoever wants to.
         """
@@ -1022,6 +1104,7 @@ class InlineExecutor:
 
     @property
     def num_steps(self) -> int: ...
+
     @property
     def busy_ns(self) -> int:
         """Nanoseconds in steps."""
@@ -1029,6 +1112,22 @@ class InlineExecutor:
     @property
     def last_step_end_ns(self) -> int:
         """CLOCK_MONOTONIC in nanoseconds; 0 before the first step."""
+
+    @property
+    def gap_ns(self) -> int:
+        """Nanoseconds between steps while there was something to compute."""
+
+    @property
+    def max_gap_ns(self) -> int:
+        """The longest of these gaps."""
+
+    @property
+    def num_queued_steps(self) -> int:
+        """Submitted and not begun."""
+
+    @property
+    def num_queued_results(self) -> int:
+        """Ready and not popped."""
 
     def run_next(self) -> bool:
         """
@@ -1057,17 +1156,7 @@ class EngineLoop:
     The main thread of an engine without Python, see native/runtime/engine_loop.h. After start() nobody else may use its scheduler, but for stats and gauges.
     """
 
-    def __init__(
-        self,
-        scheduler: Scheduler,
-        compute: ComputeThread,
-        main_bell: Doorbell,
-        outputs_bell: Doorbell,
-        num_messages: int = 1024,
-        num_outputs: int = 256,
-        max_steps_in_flight: int = 2,
-        swap: KvSwap | None = None,
-    ) -> None:
+    def __init__(self, scheduler: Scheduler, compute: ComputeThread, main_bell: Doorbell, outputs_bell: Doorbell, num_messages: int = 1024, num_outputs: int = 256, max_steps_in_flight: int = 2, swap: KvSwap | None = None) -> None:
         """
         main_bell: the one that `compute` and `swap` ring. outputs_bell: rung after each item of pop_outputs().
         """
@@ -1110,28 +1199,29 @@ class EngineLoop:
         """Batches that wait in the ring."""
 
     @property
+    def accepts(self) -> LatencyHistogram:
+        """From a request's arrival until the loop has taken it in."""
+
+    @property
     def steps_total(self) -> int: ...
+
     @property
     def failed_steps_total(self) -> int: ...
+
     @property
     def step_seconds_total(self) -> float: ...
+
     @property
     def forward_seconds_total(self) -> float: ...
+
     @property
     def num_steps_in_flight(self) -> int: ...
+
     @property
     def last_progress_s(self) -> float:
         """time.monotonic() of the last end of a step, 0 before the first."""
 
-def time_messages(
-    kind: str,
-    num_producers: int,
-    message_bytes: int,
-    num_messages: int,
-    capacity: int,
-    repeats: int,
-    cpus: Sequence[int],
-) -> Timing:
+def time_messages(kind: str, num_producers: int, message_bytes: int, num_messages: int, capacity: int, repeats: int, cpus: Sequence[int]) -> Timing:
     """
     Check, then time messages between native threads; kind: "spsc", "spsc-batch", "mpsc", "channel" or "mutex"; 8 or 64 bytes. Seconds of one message, by run. Releases the GIL.
     """
@@ -1150,6 +1240,7 @@ class Metronome:
     """Rings a doorbell now and then from a native thread."""
 
     def __init__(self, bell: Doorbell, period_s: float) -> None: ...
+
     @property
     def rung_at_ns(self) -> int:
         """time.monotonic_ns() just before the last ring."""
@@ -1174,6 +1265,7 @@ class KernelRig:
     """
 
     def __init__(self, isa: str, num_threads: int, cpus: Sequence[int]) -> None: ...
+
     def read_rates(self, num_bytes: int, is_alone: bool, repeats: int) -> list[float]:
         """
         Bytes per second that one or all threads read from memory, by run. Releases the GIL.
@@ -1198,6 +1290,7 @@ class MatmulTimer:
 
     @property
     def num_copies(self) -> int: ...
+
     def run(self, num_tokens: int, repeats: int) -> Timing:
         """
         Check, then time products of a whole matrix with num_tokens tokens. Releases the GIL.
@@ -1206,18 +1299,7 @@ class MatmulTimer:
 class AttentionTimer:
     """The attention kernels at one shape."""
 
-    def __init__(
-        self,
-        rig: KernelRig,
-        layout: KvLayout,
-        group: int,
-        context: int,
-        num_queries: int,
-        window: int,
-        scale: float,
-        softcap: float,
-        cold_bytes: int,
-    ) -> None:
+    def __init__(self, rig: KernelRig, layout: KvLayout, group: int, context: int, num_queries: int, window: int, scale: float, softcap: float, cold_bytes: int) -> None:
         """
         Fills layers of sequences of `context` positions until they take cold_bytes. Releases the GIL.
         """

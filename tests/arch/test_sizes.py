@@ -17,6 +17,7 @@ ARGUMENT_EXCEPTIONS = {
     "generate": "one argument for each flag of the command",
     "bench_step": "one argument for each flag of the command",
     "bench_kernels": "one argument for each flag of the command",
+    "bench_concurrency": "one argument for each flag of the command",
 }
 
 

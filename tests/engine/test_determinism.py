@@ -103,6 +103,19 @@ def test_prefill_chunks_and_threads(case, chunk: int, num_threads: int) -> None:
         client.close()
 
 
+@pytest.mark.parametrize("num_threads", [2, 3])
+def test_pipeline(case, num_threads: int) -> None:
+    """Steps that are cut in two between sequences and within a prompt."""
+    model, requests, alone = case
+    client = engine(
+        model, compute_parallelism="pipeline", prefill_chunk_tokens=200, num_compute_threads=num_threads
+    )
+    try:
+        assert [answer[0].content() for answer in run(client, requests)] == alone
+    finally:
+        client.close()
+
+
 def test_fresh_and_from_cache(case) -> None:
     model, requests, alone = case
     client = engine(model, enable_prefix_cache=True)

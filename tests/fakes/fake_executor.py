@@ -243,6 +243,17 @@ class FakeExecutor:
         self._steps: deque[FakeStepInput] = deque()
         self._results: deque[FakeStepResult] = deque()
 
+    gap_ns = 0
+    max_gap_ns = 0
+
+    @property
+    def num_queued_steps(self) -> int:
+        return len(self._steps)
+
+    @property
+    def num_queued_results(self) -> int:
+        return len(self._results)
+
     def submit(self, step: _native.StepInput) -> bool:
         if len(self._steps) >= self.DEPTH:
             return False

@@ -35,6 +35,23 @@ class Sequence:
     use_cache: bool
     num_committed: int
     num_written: int  # >= num_committed: written by a step that is not committed yet
+    num_granted: int  # >= num_written: a step that was given up may have been longer
+
+
+@dataclass
+class Pin:
+    salt: bytes
+    tokens: list[int]
+    blocks: list[int]
+
+
+@dataclass
+class Capture:
+    """What a reader in another thread is given, and the cells that it may then count on."""
+
+    blocks: list[int]
+    versions: list[int]
+    cells: list[tuple[bytes, tuple[int, ...]]]
 
 
 @dataclass
@@ -56,6 +73,8 @@ class KvMachine(RuleBasedStateMachine):
         self.kv = make_kv()
         self.oracle = Oracle()
         self.sequences: dict[int, Sequence] = {}
+        self.pins: dict[int, Pin] = {}
+        self.captures: list[Capture] = []
         self.next_id = 0
         self.num_copies = 0
 
@@ -75,12 +94,21 @@ class KvMachine(RuleBasedStateMachine):
                 else:
                     self.oracle.cells.pop((dst, i), None)
 
+    def expected_blocks(self, tokens: list[int], salt: bytes) -> list[int]:
+        """The published blocks at the start of ``tokens``."""
+        blocks: list[int] = []
+        for n in range(len(tokens) // BLOCK_TOKENS):
+            block = self.oracle.published.get((salt, tuple(tokens[: (n + 1) * BLOCK_TOKENS])))
+            if block is None:
+                break
+            blocks.append(block)
+        return blocks
+
     def num_expected_hits(self, tokens: list[int], salt: bytes) -> int:
-        num_full = max(len(tokens) - 1, 0) // BLOCK_TOKENS
-        for n in range(num_full):
-            if (salt, tuple(tokens[: (n + 1) * BLOCK_TOKENS])) not in self.oracle.published:
-                return n * BLOCK_TOKENS
-        return num_full * BLOCK_TOKENS
+        return len(self.expected_blocks(tokens[:-1], salt)) * BLOCK_TOKENS
+
+    def num_pinned(self) -> int:
+        return len({block for pin in self.pins.values() for block in pin.blocks})
 
     @rule(
         tokens=st.lists(st.integers(0, 1), max_size=14),
@@ -93,7 +121,7 @@ class KvMachine(RuleBasedStateMachine):
         assert num_cached % BLOCK_TOKENS == 0
         assert num_cached < max(len(tokens), 1)
         assert num_cached == (self.num_expected_hits(tokens, salt) if use_cache else 0)
-        self.sequences[seq_id] = Sequence(salt, list(tokens), use_cache, num_cached, num_cached)
+        self.sequences[seq_id] = Sequence(salt, list(tokens), use_cache, num_cached, num_cached, num_cached)
 
     @precondition(lambda self: self.sequences)
     @rule(data=st.data(), num_new=st.integers(1, 9), is_in_flight=st.booleans())
@@ -140,6 +168,7 @@ class KvMachine(RuleBasedStateMachine):
             assert self.kv.block_version(block) > versions[block]
             self.oracle.write(block, position % BLOCK_TOKENS, self.cell_value(sequence, position))
         sequence.num_written = end
+        sequence.num_granted = max(sequence.num_granted, end)
 
     @precondition(lambda self: any(s.num_written > s.num_committed for s in self.sequences.values()))
     @rule(data=st.data())
@@ -186,7 +215,12 @@ class KvMachine(RuleBasedStateMachine):
         self.kv.fork(seq_id, child_id)
         parent = self.sequences[seq_id]
         self.sequences[child_id] = Sequence(
-            parent.salt, list(parent.tokens), parent.use_cache, parent.num_committed, parent.num_written
+            parent.salt,
+            list(parent.tokens),
+            parent.use_cache,
+            parent.num_committed,
+            parent.num_written,
+            parent.num_granted,
         )
         assert self.kv.block_table(child_id) == self.kv.block_table(seq_id)
 
@@ -199,10 +233,50 @@ class KvMachine(RuleBasedStateMachine):
         self.kv.close_sequence(seq_id)
         del self.sequences[seq_id]
 
+    @rule(data=st.data(), num_more=st.integers(0, BLOCK_TOKENS))
+    def pin_prefix(self, data: st.DataObject, num_more: int) -> None:
+        keys = [(b"", (0, 1, 0)), *sorted(self.oracle.ever_published)]
+        salt, key_tokens = data.draw(st.sampled_from(keys), label="prefix")
+        tokens = [*key_tokens, *[1] * num_more]
+        expected = self.expected_blocks(tokens, salt)
+        pinned = {block for pin in self.pins.values() for block in pin.blocks}
+        if expected and len(pinned | set(expected)) <= self.kv.max_pinned_blocks:
+            handle, num_tokens = self.kv.pin_prefix(tokens, salt)
+            assert handle not in self.pins
+            assert num_tokens == len(expected) * BLOCK_TOKENS
+            self.pins[handle] = Pin(salt, tokens[:num_tokens], expected)
+        else:
+            with pytest.raises(_native.NativeError, match="cannot pin"):
+                self.kv.pin_prefix(tokens, salt)
+
+    @precondition(lambda self: self.pins)
+    @rule(data=st.data())
+    def unpin(self, data: st.DataObject) -> None:
+        handle = data.draw(st.sampled_from(sorted(self.pins)), label="pin")
+        self.kv.unpin(handle)
+        del self.pins[handle]
+
+    @precondition(lambda self: self.sequences)
+    @rule(data=st.data())
+    def capture(self, data: st.DataObject) -> None:
+        seq_id = self.pick(data)
+        sequence = self.sequences[seq_id]
+        captured = self.kv.capture(seq_id)
+        num_tokens = sequence.num_committed
+        if sequence.num_granted > num_tokens:
+            num_tokens -= num_tokens % BLOCK_TOKENS
+        assert captured.num_tokens == num_tokens
+        assert captured.blocks == self.kv.block_table(seq_id)[: -(-num_tokens // BLOCK_TOKENS)]
+        assert captured.versions == [self.kv.block_version(block) for block in captured.blocks]
+        cells = [self.cell_value(sequence, position) for position in range(num_tokens)]
+        self.captures = [*self.captures[-4:], Capture(captured.blocks, captured.versions, cells)]
+
     @rule()
     def reset_cache(self) -> None:
         self.kv.reset_cache()
         self.oracle.published.clear()
+        for pin in self.pins.values():
+            pin.tokens, pin.blocks = [], []
         for sequence in self.sequences.values():
             sequence.use_cache = False
         assert self.kv.num_cached_blocks == 0
@@ -218,6 +292,10 @@ class KvMachine(RuleBasedStateMachine):
             assert len(set(table)) == len(table)
             for block in table:
                 num_refs[block] += 1
+        for pin in self.pins.values():
+            for block in pin.blocks:
+                num_refs[block] += 1
+        assert self.kv.num_pinned_blocks == self.num_pinned() <= self.kv.max_pinned_blocks
         assert num_refs == {block: self.kv.num_refs(block) for block in range(NUM_BLOCKS)}
         assert self.kv.num_free_blocks == sum(n == 0 for n in num_refs.values())
         assert self.kv.num_sequences == len(self.sequences)
@@ -231,9 +309,27 @@ class KvMachine(RuleBasedStateMachine):
                 cell = self.oracle.cells[table[position // BLOCK_TOKENS], position % BLOCK_TOKENS]
                 assert cell == self.cell_value(sequence, position)
 
+    @invariant()
+    def pinned_blocks_keep_their_content(self) -> None:
+        for pin in getattr(self, "pins", {}).values():
+            for position in range(len(pin.tokens)):
+                cell = self.oracle.cells[pin.blocks[position // BLOCK_TOKENS], position % BLOCK_TOKENS]
+                assert cell == (pin.salt, tuple(pin.tokens[: position + 1]))
+
+    @invariant()
+    def unchanged_versions_mean_unchanged_content(self) -> None:
+        for captured in getattr(self, "captures", []):
+            if captured.versions != [self.kv.block_version(block) for block in captured.blocks]:
+                continue
+            for position, value in enumerate(captured.cells):
+                block = captured.blocks[position // BLOCK_TOKENS]
+                assert self.oracle.cells[block, position % BLOCK_TOKENS] == value
+
     def teardown(self) -> None:
         if not hasattr(self, "kv"):
             return
+        for handle in self.pins:
+            self.kv.unpin(handle)
         for salt, key_tokens in self.oracle.ever_published:
             self.open_sequence(tokens=[*key_tokens, 0], salt=salt, use_cache=True)
             self.close(self.next_id - 1)
@@ -290,6 +386,28 @@ def test_preempted_sequence_resumes_from_the_cache() -> None:
     assert kv.open_sequence(0, [1, 2, 3, 4, 5, 6, 7]) == 6
 
 
+def test_a_hit_makes_a_prefix_the_newest() -> None:
+    kv = make_kv(num_blocks=4)
+    for seq_id, token in enumerate([1, 2, 3]):
+        run_prompt(kv, seq_id, [token] * 4)
+        kv.close_sequence(seq_id)
+    assert kv.open_sequence(9, [1] * 4) == 3  # the oldest is asked for
+    kv.close_sequence(9)
+    run_prompt(kv, 10, [4] * 4)  # one free block, one evicted
+    kv.close_sequence(10)
+    cached = [kv.open_sequence(20 + token, [token] * 4) for token in [1, 2, 3, 4]]
+    assert cached == [3, 0, 3, 3]
+
+
+def test_counters_tell_of_versions() -> None:
+    kv = make_kv()
+    run_prompt(kv, 0, [1, 2, 3, 4])
+    assert kv.counters()["num_versions"] == 2
+    assert kv.try_grow(0, 5)
+    assert kv.counters()["num_versions"] == 3
+    assert sum(kv.block_version(block) for block in range(NUM_BLOCKS)) == 3
+
+
 def test_snapshot_is_immutable() -> None:
     kv = make_kv()
     run_prompt(kv, 0, [1, 2])
@@ -319,6 +437,9 @@ def test_snapshot_is_immutable() -> None:
         lambda kv: kv.snapshot(9),
         lambda kv: kv.num_refs(NUM_BLOCKS),
         lambda kv: kv.block_version(-1),
+        lambda kv: kv.capture(9),
+        lambda kv: kv.pin_prefix([1, 2]),
+        lambda kv: kv.unpin(1),
         lambda kv: _native.KvManager(0, 16, b""),
         lambda kv: _native.KvManager(4, 0, b""),
     ],

@@ -11,31 +11,31 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from xml.sax.saxutils import escape
+
+from plait.bench.svg import (
+    COLOURS,
+    FONT,
+    LINE,
+    Box,
+    Segment,
+    circle,
+    document,
+    line,
+    number,
+    rect,
+    round_down,
+    round_up,
+    text,
+    text_width,
+)
 
 WIDTH = 1280
 MIN_HEIGHT = 760
 MAX_HEIGHT = 6000
-FONT = 11
-LINE = FONT + 3
-# Of the monospaced fonts that systems have, the widest.
-CHAR = FONT * 0.62
 
 _LEFT, _RIGHT, _BOTTOM = 70, 24, 52
 _X_TITLE = "multiply-adds per byte from memory (xN: N tokens at once; @N: one token that sees N positions)"
 _RADIUS = 4
-_COLOURS = (
-    "#1b6ca8",
-    "#c0392b",
-    "#1e8449",
-    "#7d3c98",
-    "#b9770e",
-    "#117a65",
-    "#5d6d7e",
-    "#d35400",
-    "#2c3e9e",
-    "#884400",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,56 +51,6 @@ class Point:
 class ComputeCeiling:
     label: str
     gmacs_per_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Box:
-    x: float
-    y: float
-    width: float
-    height: float
-
-    def touches(self, other: Box) -> bool:
-        return (
-            self.x < other.x + other.width
-            and other.x < self.x + self.width
-            and self.y < other.y + other.height
-            and other.y < self.y + self.height
-        )
-
-    def is_inside(self, other: Box) -> bool:
-        return (
-            self.x >= other.x
-            and self.y >= other.y
-            and self.x + self.width <= other.x + other.width
-            and self.y + self.height <= other.y + other.height
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    x0: float
-    y0: float
-    x1: float
-    y1: float
-
-    def crosses(self, box: Box) -> bool:
-        """Liang and Barsky: is any part of the segment inside the box?"""
-        low, high = 0.0, 1.0
-        dx, dy = self.x1 - self.x0, self.y1 - self.y0
-        for delta, from_low, from_high in (
-            (dx, self.x0 - box.x, box.x + box.width - self.x0),
-            (dy, self.y0 - box.y, box.y + box.height - self.y0),
-        ):
-            for step, room in ((-delta, from_low), (delta, from_high)):
-                if step == 0:
-                    if room < 0:
-                        return False
-                elif step < 0:
-                    low = max(low, room / step)
-                else:
-                    high = min(high, room / step)
-        return low <= high
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,10 +88,10 @@ def draw_roofline(
 ) -> str:
     """An SVG document. ``read_gbytes_per_s`` is the slope of the roof, ``ceilings`` are its levels."""
     ceilings = merge_levels(ceilings)
-    legend = [(f"read {_number(read_gbytes_per_s)} GB/s", "")]
-    legend += [(f"{c.label} {_number(c.gmacs_per_s)} GMAC/s", _DASHES[i % 3]) for i, c in enumerate(ceilings)]
+    legend = [(f"read {number(read_gbytes_per_s)} GB/s", "")]
+    legend += [(f"{c.label} {number(c.gmacs_per_s)} GMAC/s", _DASHES[i % 3]) for i, c in enumerate(ceilings)]
     groups = list(dict.fromkeys(point.group for point in points))
-    colours = {group: _COLOURS[i % len(_COLOURS)] for i, group in enumerate(groups)}
+    colours = {group: COLOURS[i % len(COLOURS)] for i, group in enumerate(groups)}
     top = 44 + LINE * (1 + len(_legend_rows(groups, legend)))
     height = MIN_HEIGHT
     while True:
@@ -159,10 +109,7 @@ def draw_roofline(
             raise ValueError(f"{len(points)} labels do not fit in one picture")
         height += 480
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" '
-        f'height="{height}" font-family="DejaVu Sans Mono, monospace" font-size="{FONT}">',
-        f'<rect width="{WIDTH}" height="{height}" fill="white"/>',
-        _text(_LEFT, 26, title, size=15),
+        text(_LEFT, 26, title, size=15),
         *_draw_legend(groups, colours, legend),
         *_draw_axes(plot, x, y),
         *_draw_roof(roof),
@@ -175,11 +122,11 @@ def draw_roofline(
                 f'<line x1="{s.x0:.1f}" y1="{s.y0:.1f}" x2="{s.x1:.1f}" y2="{s.y1:.1f}" stroke="{colour}" '
                 'stroke-width="0.6" opacity="0.7"/>'
             )
-        parts.append(f'<circle cx="{px:.1f}" cy="{py:.1f}" r="{_RADIUS}" fill="{colour}"/>')
+        parts.append(circle(px, py, _RADIUS, colour))
     for point, label in zip(points, placed, strict=True):
         box = label.box
-        parts.append(_text(box.x, box.y + FONT, point.label, colour=colours[point.group], halo=True))
-    return "\n".join([*parts, "</svg>"]) + "\n"
+        parts.append(text(box.x, box.y + FONT, point.label, colour=colours[point.group], halo=True))
+    return document(WIDTH, height, parts)
 
 
 _DASHES = ("8 3", "2 3", "8 3 2 3")
@@ -212,7 +159,7 @@ def place_labels(
     dots = [Box(x - _RADIUS - 1, y - _RADIUS - 1, 2 * _RADIUS + 2, 2 * _RADIUS + 2) for x, y in places]
     placed: list[Placed] = []
     for own, ((x, y), label) in enumerate(zip(places, labels, strict=True)):
-        for candidate in _candidates(x, y, len(label) * CHAR):
+        for candidate in _candidates(x, y, text_width(label)):
             if not candidate.box.is_inside(plot) or any(wall.crosses(candidate.box) for wall in walls):
                 continue
             if _is_free(candidate, placed, dots, own, is_strict=is_strict):
@@ -277,37 +224,24 @@ def _axes(
     ridges = [level / read for level in levels]
     xs = [*(p.macs_per_byte for p in points), *ridges]
     ys = [*(p.gmacs_per_s for p in points), *levels]
-    x = _Axis(_round_down(min(xs) / 1.5), _round_up(max(xs) * 2.5), plot.x, plot.x + plot.width)
-    y = _Axis(_round_down(min(ys) / 1.5), _round_up(max(ys) * 1.3), plot.y + plot.height, plot.y)
+    x = _Axis(round_down(min(xs) / 1.5), round_up(max(xs) * 2.5), plot.x, plot.x + plot.width)
+    y = _Axis(round_down(min(ys) / 1.5), round_up(max(ys) * 1.3), plot.y + plot.height, plot.y)
     return x, y
-
-
-def _round_down(value: float) -> float:
-    """To 1, 2 or 5 times a power of ten."""
-    power = 10.0 ** math.floor(math.log10(value))
-    return max(factor * power for factor in (1, 2, 5) if factor * power <= value * 1.0001)
-
-
-def _round_up(value: float) -> float:
-    power = 10.0 ** math.floor(math.log10(value))
-    return min(factor * power for factor in (1, 2, 5, 10) if factor * power >= value * 0.9999)
 
 
 def _draw_axes(plot: Box, x: _Axis, y: _Axis) -> Iterator[str]:
     bottom, right = plot.y + plot.height, plot.x + plot.width
     for tick in x.ticks():
         at = x.at(tick)
-        yield _line(at, plot.y, at, bottom, "#e4e4e4")
-        yield _text(at, bottom + 16, _number(tick), anchor="middle")
+        yield line(at, plot.y, at, bottom, "#e4e4e4")
+        yield text(at, bottom + 16, number(tick), anchor="middle")
     for tick in y.ticks():
         at = y.at(tick)
-        yield _line(plot.x, at, right, at, "#e4e4e4")
-        yield _text(plot.x - 6, at + 4, _number(tick), anchor="end")
-    yield (
-        f'<rect x="{plot.x}" y="{plot.y}" width="{plot.width}" height="{plot.height}" fill="none" stroke="#888"/>'
-    )
-    yield _text(plot.x + plot.width / 2, bottom + 38, _X_TITLE, anchor="middle")
-    yield _text(plot.x, plot.y - 8, "GMAC/s")
+        yield line(plot.x, at, right, at, "#e4e4e4")
+        yield text(plot.x - 6, at + 4, number(tick), anchor="end")
+    yield rect(plot, stroke="#888")
+    yield text(plot.x + plot.width / 2, bottom + 38, _X_TITLE, anchor="middle")
+    yield text(plot.x, plot.y - 8, "GMAC/s")
 
 
 def _roof(x: _Axis, y: _Axis, read: float, ceilings: Sequence[ComputeCeiling]) -> list[Segment]:
@@ -324,19 +258,19 @@ def _roof(x: _Axis, y: _Axis, read: float, ceilings: Sequence[ComputeCeiling]) -
 
 def _draw_roof(roof: Sequence[Segment]) -> Iterator[str]:
     for s, dash in zip(roof, ["", *_DASHES, *_DASHES], strict=False):
-        yield _line(s.x0, s.y0, s.x1, s.y1, "#333", width=1.5, dash=dash)
+        yield line(s.x0, s.y0, s.x1, s.y1, "#333", width=1.5, dash=dash)
 
 
 def _legend_rows(groups: Sequence[str], legend: Sequence[tuple[str, str]]) -> list[list[str]]:
     """Texts of the legend, in rows that fit the width; the ceilings' row comes first."""
     rows: list[list[str]] = []
-    for texts in ([text for text, _ in legend], list(groups)):
+    for texts in ([label for label, _ in legend], list(groups)):
         row: list[str] = []
-        for text in texts:
-            if row and _legend_width([*row, text]) > WIDTH - _LEFT - _RIGHT:
+        for label in texts:
+            if row and _legend_width([*row, label]) > WIDTH - _LEFT - _RIGHT:
                 rows.append(row)
                 row = []
-            row.append(text)
+            row.append(label)
         if row:
             rows.append(row)
     return rows
@@ -346,7 +280,7 @@ _SAMPLE = 34  # the line or dot before a text of the legend, and the gap after i
 
 
 def _legend_width(texts: Sequence[str]) -> float:
-    return sum(_SAMPLE + len(text) * CHAR + 16 for text in texts)
+    return sum(_SAMPLE + text_width(label) + 16 for label in texts)
 
 
 def _draw_legend(
@@ -355,41 +289,10 @@ def _draw_legend(
     dashes = dict(legend)
     for i, row in enumerate(_legend_rows(groups, legend)):
         at, y = float(_LEFT), 44.0 + LINE * i
-        for text in row:
-            if text in dashes:
-                yield _line(at, y - 4, at + 26, y - 4, "#333", width=1.5, dash=dashes[text])
+        for label in row:
+            if label in dashes:
+                yield line(at, y - 4, at + 26, y - 4, "#333", width=1.5, dash=dashes[label])
             else:
-                yield f'<circle cx="{at + 20:.1f}" cy="{y - 4:.1f}" r="{_RADIUS}" fill="{colours[text]}"/>'
-            yield _text(at + _SAMPLE, y, text)
-            at += _SAMPLE + len(text) * CHAR + 16
-
-
-def _number(value: float) -> str:
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def _line(
-    x0: float, y0: float, x1: float, y1: float, colour: str, *, width: float = 1, dash: str = ""
-) -> str:
-    dashed = f' stroke-dasharray="{dash}"' if dash else ""
-    return (
-        f'<line x1="{x0:.1f}" y1="{y0:.1f}" x2="{x1:.1f}" y2="{y1:.1f}" stroke="{colour}" '
-        f'stroke-width="{width}"{dashed}/>'
-    )
-
-
-def _text(
-    x: float,
-    y: float,
-    text: str,
-    *,
-    anchor: str = "start",
-    colour: str = "#222",
-    size: int = FONT,
-    halo: bool = False,
-) -> str:
-    outline = ' stroke="white" stroke-width="3" paint-order="stroke"' if halo else ""
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" fill="{colour}"{outline}>'
-        f"{escape(text)}</text>"
-    )
+                yield circle(at + 20, y - 4, _RADIUS, colours[label])
+            yield text(at + _SAMPLE, y, label)
+            at += _SAMPLE + text_width(label) + 16

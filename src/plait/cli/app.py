@@ -32,6 +32,7 @@ _COMMANDS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "chat": ("plait.cli.chat", "chat", ("engine",)),
     "pull": ("plait.cli.pull", "pull", ()),
     "inspect": ("plait.cli.inspect", "inspect_model", ()),
+    "top": ("plait.cli.top", "top", ()),
     "doctor": ("plait.cli.doctor", "doctor", ()),
     "version": ("plait.cli.version", "version", ()),
 }

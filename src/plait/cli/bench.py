@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from plait.cli.bench_concurrency import bench_concurrency
+from plait.cli.bench_input import parse_sizes, parse_words, resolve_or_pull
 from plait.cli.bench_output import check_writable, give_json, status, write
 from plait.cli.bench_queues import bench_queues
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
 bench_app = typer.Typer(help="Measure speed.", rich_markup_mode=None, no_args_is_help=True)
 bench_app.command("queues")(bench_queues)
+bench_app.command("concurrency")(bench_concurrency)
 
 
 @bench_app.callback()
@@ -48,9 +51,9 @@ def bench_step(
     from plait.weights.catalog import damage_explained
 
     settings = StepSettings(
-        batches=_parse_sizes("--batches", batches),
-        contexts=_parse_sizes("--contexts", contexts),
-        prompts=_parse_sizes("--prompts", prompts),
+        batches=parse_sizes("--batches", batches),
+        contexts=parse_sizes("--contexts", contexts),
+        prompts=parse_sizes("--prompts", prompts),
         decode_tokens=decode_tokens,
         repeats=repeats,
         num_compute_threads=num_compute_threads,
@@ -59,7 +62,7 @@ def bench_step(
     )
     settings.check()
     check_writable("--json", json_path)
-    path = _resolve(model)
+    path = resolve_or_pull(model)
     with damage_explained(path):
         report = run_step_bench(path, settings)
     _print_table(report)
@@ -94,18 +97,18 @@ def bench_kernels(
     from plait.weights.catalog import damage_explained
 
     settings = KernelSettings(
-        tokens=_parse_sizes("--tokens", tokens),
-        contexts=_parse_sizes("--contexts", contexts),
-        prompts=_parse_sizes("--prompts", prompts),
+        tokens=parse_sizes("--tokens", tokens),
+        contexts=parse_sizes("--contexts", contexts),
+        prompts=parse_sizes("--prompts", prompts),
         repeats=repeats,
         num_compute_threads=num_compute_threads,
         isa=isa,
-        kernels=tuple(part.strip() for part in kernels.split(",") if part.strip()),
+        kernels=parse_words(kernels),
     )
     settings.check()
     check_writable("--json", json_path)
     check_writable("--svg", svg_path)
-    path = _resolve(model)
+    path = resolve_or_pull(model)
     with damage_explained(path), status("reading the model") as tell:
         report = run_kernel_bench(path, settings, tell)
     _print_kernels(report)
@@ -114,13 +117,6 @@ def bench_kernels(
     give_json(report.to_json(), json_path)
     if report.has_wrong_kernels:
         raise typer.Exit(1)
-
-
-def _parse_sizes(flag: str, text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(size) for size in text.split(","))
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is no list of numbers such as 1,8,32", param_hint=flag) from None
 
 
 def _print_table(report: StepReport) -> None:
@@ -213,11 +209,3 @@ def draw_kernels(report: KernelReport) -> str:
     machine = report.machine
     title = f"{report.model}: {machine['cpu']}, {machine['isa']}, {machine['num_compute_threads']} threads"
     return draw_roofline(title, report.ceilings["read"].together / 1e9, levels, points)
-
-
-def _resolve(model: str | None) -> Path:
-    from plait.cli.progress import PullBar
-    from plait.weights.catalog import DEFAULT_MODEL, resolve_model
-
-    with PullBar() as bar:
-        return resolve_model(model or DEFAULT_MODEL, bar.update)

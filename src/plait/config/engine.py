@@ -6,13 +6,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from plait.config.values import MAX_BYTES, Bytes, Choices, Section
+from plait.config.values import MAX_BYTES, Bytes, Choices, Section, Text
 from plait.errors import ConfigError
 
 BLOCK_TOKENS = (16, 32, 64, 128, 256, 512)
 """What the attention kernels can walk: positions are lanes, and a partition of 512 holds whole blocks."""
 KvCacheDtype = Literal["f16", "q8"]
-EngineMode = Literal["threads", "coroutine"]
+EngineMode = Literal["threads", "coroutine", "native"]
 ComputeParallelism = Literal["tensor", "pipeline"]
 
 
@@ -48,8 +48,8 @@ class EngineConfig(Section):
     )
     engine_mode: EngineMode = Field(
         default="threads",
-        description="Who runs scheduling, computing and delivery: a thread each (threads), or coroutines of one "
-        "thread (coroutine). The answers are the same.",
+        description="Who runs scheduling, computing and delivery: a thread each (threads), coroutines of one "
+        "thread (coroutine), or threads without Python between steps (native). The answers are the same.",
     )
     num_compute_threads: int | None = Field(
         default=None,
@@ -62,6 +62,20 @@ class EngineConfig(Section):
         description="How a step uses the compute team: tensor divides one operation after another over all threads; "
         "pipeline cuts the step in two and runs the attention of one half beside the feed-forward network of the "
         "other, which takes 2 threads or more. Answers are the same, bit for bit.",
+    )
+    kv_swap_bytes: Bytes = Field(
+        default=0,
+        ge=0,
+        le=MAX_BYTES,
+        description="Memory for the KV blocks of requests that others have displaced, where bringing them back is "
+        "quicker than computing them again.",
+    )
+    kv_swap_dir: Text | None = Field(
+        default=None,
+        min_length=1,
+        max_length=4096,
+        description="Folder for a file with such blocks when kv_swap_bytes are used up. The file has no name and is "
+        "gone when the engine ends. Default: no file.",
     )
     batch_timeout_s: float = Field(
         default=0.0,
@@ -121,6 +135,13 @@ class EngineConfig(Section):
         default=None,
         description="Compute with the pages of the packed file, which processes share, not with a copy. "
         "Default: unless the file system gives such pages no huge pages, which makes them slower.",
+    )
+    trace: Text | None = Field(
+        default=None,
+        min_length=1,
+        max_length=4096,
+        description="File to write what each thread does to, for the Perfetto viewer; one that is there is replaced. "
+        "Default: no trace.",
     )
 
     @model_validator(mode="after")

@@ -22,6 +22,7 @@ from plait.engine.mail import Abort, LiveRequest, Stop
 from plait.engine.modes import new_driver
 from plait.engine.parts import EngineParts
 from plait.engine.scheduling import new_request, scheduler_limits
+from plait.engine.tracing import Trace, new_span
 from plait.errors import EngineDeadError, OverloadedError, PlaitError, ShuttingDownError
 from plait.types import (
     EngineInfo,
@@ -55,11 +56,14 @@ class EngineCore:
         *,
         stall_after_s: float = DEFAULT_STALL_AFTER_S,
         constant_metrics: Mapping[str, float] | None = None,
+        trace: Trace | None = None,
     ) -> None:
+        """``trace``: the one that runs, if it is to end with this engine."""
         self.info = info
         self._config = config
         self._stall_after_s = stall_after_s
         self._constants = dict(constant_metrics or {})
+        self._trace = trace
         self._live: dict[int, LiveRequest] = {}
         # Taken by submit and close only, never by main or I/O.
         self._submit_lock = threading.Lock()
@@ -74,7 +78,8 @@ class EngineCore:
         self._is_ready = False
         self._dead_because: str | None = None
         self._metrics_base: dict[str, float] = {}
-        self._scheduler = _native.Scheduler(scheduler_limits(info, config), parts.kv)
+        self._scheduler = _native.Scheduler(scheduler_limits(info, config, parts.kv_block_bytes), parts.kv)
+        self._swap = parts.swap
         # Room for every request that may be live, its abort, and the stop.
         num_messages = 2 * (config.max_queued_requests + config.max_batch_size) + 16
         self._driver: Driver = new_driver(
@@ -94,6 +99,7 @@ class EngineCore:
         self._warm_up()
         self._metrics_base = self._counters()
         self._started_at = time.monotonic()
+        new_span("ready", "engine").mark()
         self._is_ready = True
 
     def submit(self, request: GenerateRequest, on_output: OutputCallback) -> int:
@@ -170,6 +176,8 @@ class EngineCore:
             **counters,
             "uptime_seconds": uptime_s,
             "compute_busy_share": min(counters["step_seconds_total"] / uptime_s, 1.0),
+            "accept_p50_seconds": self._driver.accepts.quantile_s(0.5),
+            "accept_p99_seconds": self._driver.accepts.quantile_s(0.99),
             "requests_live": len(self._live),
             "requests_running": self._scheduler.num_running,
             "requests_waiting": self._scheduler.num_waiting,
@@ -177,16 +185,33 @@ class EngineCore:
             "queue_depth_tokens": num_queued_tokens,
             "queue_depth_submissions": self._driver.num_messages,
             "queue_depth_steps": gauges.num_steps_in_flight,
+            **{f"queue_depth_{name}": depth for name, depth in self._driver.ring_depths().items()},
+            "step_gap_max_seconds": gauges.step_gap_max_seconds,
             "kv_blocks": self.info.num_kv_blocks,
             "kv_blocks_free": self._scheduler.num_free_blocks,
+            **self._swap_gauges(),
+            **(self._trace.metrics() if self._trace is not None else {}),
             **self._constants,
+        }
+
+    def _swap_gauges(self) -> dict[str, float]:
+        if self._swap is None:
+            return {}
+        totals = self._swap.counters()
+        return {
+            "kv_swap_used_bytes": totals["ram_bytes_used"],
+            "kv_swap_file_used_bytes": totals["file_bytes_used"],
         }
 
     def _counters(self) -> dict[str, float]:
         stats = self._scheduler.stats
         gauges = self._driver.gauges
+        accepts = self._driver.accepts
         return {
             "requests_total": self._num_submitted,
+            "requests_accepted_total": accepts.count,
+            "accept_seconds_total": accepts.total_s,
+            "accepted_within_2ms_total": accepts.count_within(0.002),
             "requests_overloaded_total": self._num_overloaded,
             "requests_finished_total": stats.requests_finished_total,
             "aborted_total": stats.choices_aborted_total,
@@ -197,10 +222,15 @@ class EngineCore:
             "generated_tokens_total": stats.generated_tokens_total,
             "dropped_tokens_total": stats.dropped_tokens_total,
             "preemptions_total": stats.preemptions_total,
+            "saved_sequences_total": stats.saved_sequences_total,
+            "fetched_sequences_total": stats.fetched_sequences_total,
+            "fetched_tokens_total": stats.fetched_tokens_total,
+            "failed_transfers_total": stats.failed_transfers_total,
             "steps_total": gauges.steps_total,
             "failed_steps_total": gauges.failed_steps_total,
             "step_seconds_total": gauges.step_seconds_total,
             "forward_seconds_total": gauges.forward_seconds_total,
+            "step_gap_seconds_total": gauges.step_gap_seconds_total,
         }
 
     def close(self) -> None:
@@ -214,6 +244,8 @@ class EngineCore:
                 time.sleep(0.001)
         if not self._driver.join(_CLOSE_TIMEOUT_S):
             self._die(f"the engine did not stop within {_CLOSE_TIMEOUT_S:.0f} s")
+        if is_first and self._trace is not None:
+            self._trace.close()
 
     def _check_open(self) -> None:
         if self._dead_because is not None:

@@ -23,6 +23,9 @@ from plait.types import FinishReason
 _log = logging.getLogger(__name__)
 
 
+_TRANSFER_S = 0.002
+
+
 class CoroutineDriver:
     """See plait.engine.driver.Driver."""
 
@@ -34,7 +37,7 @@ class CoroutineDriver:
         num_messages: int,
         on_death: OnDeath,
     ) -> None:
-        self._steps = StepLoop(scheduler, parts.executor, max_in_flight=1)
+        self._steps = StepLoop(scheduler, parts.executor, max_in_flight=1, swap=parts.swap)
         if parts.run_next is None:
             raise ValueError("this mode needs an executor that runs steps on the calling thread")
         self._run_next = parts.run_next
@@ -43,7 +46,7 @@ class CoroutineDriver:
         self._delivery = Delivery(live, self._abort)
         self._on_death = on_death
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread = new_thread("plait-engine", self._run)
+        self._thread = new_thread("plait-engine", self._run, passes_messages=False)
         self._has_news = asyncio.Event()
         self._has_step = asyncio.Event()
         self._has_outputs = asyncio.Event()
@@ -54,8 +57,15 @@ class CoroutineDriver:
         return self._steps.gauges
 
     @property
+    def accepts(self) -> _native.LatencyHistogram:
+        return self._steps.accepts
+
+    @property
     def num_messages(self) -> int:
         return len(self._submissions)
+
+    def ring_depths(self) -> dict[str, int]:
+        return self._steps.ring_depths()
 
     def start(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -133,7 +143,9 @@ class CoroutineDriver:
             if steps.has_ended:
                 return
             try:
-                async with asyncio.timeout(steps.wait_s):
+                # The swap rings no bell that an event loop hears.
+                is_swapping = steps.scheduler.has_transfers
+                async with asyncio.timeout(min(steps.wait_s, _TRANSFER_S) if is_swapping else steps.wait_s):
                     await self._has_news.wait()
             except TimeoutError:
                 continue

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from plait import _native
 from plait.engine.mail import LiveRequest
 from plait.engine.scheduling import token_output
+from plait.engine.tracing import new_span
 from plait.types import FinishReason, TokenOutput
 
 _log = logging.getLogger(__name__)
@@ -20,17 +21,23 @@ class Delivery:
         """``abort``: ends a request whose callback raised; called on the delivering thread, must not block."""
         self._live = live
         self._abort = abort
+        self._span = new_span("deliver", "io", "outputs")
 
     def deliver(self, batch: _native.OutputBatch) -> None:
-        for fields in batch.take():
-            output = token_output(fields)
-            live = self._live.get(output.request_id)
-            if live is None or not live.take(output):
-                continue
-            if not live.num_open:
-                # Before the callback: a client that saw the end must not count the request as live.
-                self._live.pop(output.request_id, None)
-            self._call(live, output)
+        with self._span as span:
+            outputs = batch.take()
+            span.set(len(outputs))
+            for fields in outputs:
+                self._deliver_one(token_output(fields))
+
+    def _deliver_one(self, output: TokenOutput) -> None:
+        live = self._live.get(output.request_id)
+        if live is None or not live.take(output):
+            return
+        if not live.num_open:
+            # Before the callback: a client that saw the end must not count the request as live.
+            self._live.pop(output.request_id, None)
+        self._call(live, output)
 
     def end_live(self, reason: FinishReason, error: str | None) -> None:
         """Give every live request its last outputs. Any thread."""

@@ -30,6 +30,12 @@ class Gauges(Protocol):
         """Of step_seconds_total: the fused operations, without sampling."""
 
     @property
+    def step_gap_seconds_total(self) -> float:
+        """Between the end of a step and the begin of the next one while there was something to compute."""
+
+    @property
+    def step_gap_max_seconds(self) -> float: ...
+    @property
     def num_steps_in_flight(self) -> int: ...
     @property
     def last_progress_at(self) -> float:
@@ -43,8 +49,15 @@ class Driver(Protocol):
     def gauges(self) -> Gauges: ...
 
     @property
+    def accepts(self) -> _native.LatencyHistogram:
+        """From a request's submission until the scheduler has it."""
+
+    @property
     def num_messages(self) -> int:
         """Messages that were sent and that the scheduler has not seen. Any thread."""
+
+    def ring_depths(self) -> dict[str, int]:
+        """What waits in each ring of this mode, by its name. Any thread."""
 
     def start(self) -> None: ...
 
@@ -58,14 +71,19 @@ class Driver(Protocol):
         """Wait for the threads to end, but for the calling one; False when some did not."""
 
 
-def new_thread(name: str, target: Callable[[], None]) -> threading.Thread:
-    """A daemon thread, not started, that shows its name in top, perf and /proc, too."""
+def new_thread(name: str, target: Callable[[], None], *, passes_messages: bool = True) -> threading.Thread:
+    """A daemon thread, not started, that shows its name in top, perf and /proc, too.
+
+    ``passes_messages``: it works for microseconds at a time, so it need not wait for compute threads.
+    """
 
     def run() -> None:
         with contextlib.suppress(OSError):
             path = f"/proc/self/task/{threading.get_native_id()}/comm"
             with open(path, "w", encoding="ascii") as comm:
                 comm.write(name[:15])
+        if passes_messages:
+            _native.set_messenger_slice()
         target()
 
     return threading.Thread(target=run, name=name, daemon=True)

@@ -12,21 +12,23 @@ from collections import deque
 from plait.engine.mail import MainEnded
 from plait.engine.parts import Bell, Ring
 from plait.engine.step_loop import StepLoop
+from plait.engine.tracing import new_span
 
 # While a full ring keeps outputs back there is no bell for "room again": look this often.
 _RETRY_S = 0.005
 
 
 class MainLoop:
-    def __init__(self, steps: StepLoop, bell: Bell, inbox: Ring, outputs: Ring) -> None:
-        """``bell``: the one that the executor and ``inbox`` ring."""
+    def __init__(self, steps: StepLoop, bell: Bell, messages: Ring, outputs: Ring) -> None:
+        """``bell``: the one that the executor and ``messages`` ring."""
         self._steps = steps
         self._bell = bell
-        self._inbox = inbox
+        self._messages = messages
         self._outputs = outputs
         self._outbox: deque[object] = deque()
         self.is_io_dead = False
         """Set by the I/O thread when it dies: nobody takes outputs any more."""
+        self._wait_span = new_span("wait", "main")
 
     def run(self) -> None:
         """Until a Stop message, or an error that is nobody's request: then it raises."""
@@ -34,7 +36,7 @@ class MainLoop:
         while True:
             seen = self._bell.epoch()
             steps.take_results()
-            for message in self._inbox.pop_all():
+            for message in self._messages.pop_all():
                 steps.take(message)
             steps.feed()
             outputs = steps.take_outputs()
@@ -43,7 +45,8 @@ class MainLoop:
             self._push_outbox()
             if steps.has_ended:
                 return
-            self._bell.wait(seen, _RETRY_S if self._outbox else steps.wait_s)
+            with self._wait_span:
+                self._bell.wait(seen, _RETRY_S if self._outbox else steps.wait_s)
 
     def leave(self, error: str | None) -> None:
         """The last words of this thread: hand over what is left, stop the compute thread."""

@@ -7,12 +7,14 @@ from plait.config.engine import EngineMode
 from plait.engine.coroutine_driver import CoroutineDriver
 from plait.engine.driver import Driver, OnDeath
 from plait.engine.mail import LiveRequest
+from plait.engine.native_driver import NativeDriver
 from plait.engine.parts import EngineParts
 from plait.engine.threads_driver import ThreadsDriver
 
-_DRIVERS: dict[EngineMode, type[ThreadsDriver | CoroutineDriver]] = {
+_DRIVERS: dict[EngineMode, type[ThreadsDriver | CoroutineDriver | NativeDriver]] = {
     "threads": ThreadsDriver,
     "coroutine": CoroutineDriver,
+    "native": NativeDriver,
 }
 
 

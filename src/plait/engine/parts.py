@@ -33,6 +33,21 @@ class Ring(Protocol):
 class Executor(Protocol):
     """The compute thread. Rings the main bell when a result is ready; results come in step order."""
 
+    @property
+    def gap_ns(self) -> int:
+        """Nanoseconds between steps while there was something to compute. Any thread, as the next ones."""
+
+    @property
+    def max_gap_ns(self) -> int: ...
+
+    @property
+    def num_queued_steps(self) -> int:
+        """Submitted and not begun."""
+
+    @property
+    def num_queued_results(self) -> int:
+        """Ready and not popped."""
+
     def submit(self, step: _native.StepInput, /) -> bool:
         """Takes the step's content. False: its ring is full, and the step is unchanged."""
 
@@ -56,5 +71,9 @@ class EngineParts:
     new_bell: Callable[[], Bell]
     new_mpsc_ring: NewRing
     new_spsc_ring: NewRing
+    swap: _native.KvSwap | None = None
+    """Where the KV blocks of displaced requests are saved; rings ``main_bell``. None: they are computed again."""
+    kv_block_bytes: int = 0
+    """Of one KV block; 0 without ``swap``."""
     run_next: Callable[[], bool] | None = None
     """Of an executor without a thread: runs the oldest submitted step on the calling one; False: there is none."""

@@ -12,7 +12,10 @@ from plait.types import EngineInfo, FinishReason, GenerateRequest, TokenLogprob,
 _MASK64 = 2**64 - 1
 
 
-def scheduler_limits(info: EngineInfo, config: EngineConfig) -> _native.SchedulerLimits:
+def scheduler_limits(
+    info: EngineInfo, config: EngineConfig, kv_block_bytes: int = 0
+) -> _native.SchedulerLimits:
+    """``kv_block_bytes``: where displaced KV blocks are saved, else 0."""
     return _native.SchedulerLimits(
         num_blocks=info.num_kv_blocks,
         block_tokens=info.block_tokens,
@@ -22,6 +25,7 @@ def scheduler_limits(info: EngineInfo, config: EngineConfig) -> _native.Schedule
         batch_timeout_s=config.batch_timeout_s,
         enable_prefix_cache=config.enable_prefix_cache,
         target_step_s=config.target_step_s or 0.0,
+        kv_block_bytes=kv_block_bytes,
         vocab_size=info.vocab_size,
         eos_token_ids=list(info.eos_token_ids),
     )

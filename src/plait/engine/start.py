@@ -16,6 +16,7 @@ from plait.engine.loading import LoadedModel, load_model
 from plait.engine.memory import MemoryPlan, ModelSizes, check_file_fits, new_ledger, plan_memory
 from plait.engine.parts import EngineParts
 from plait.engine.scheduling import scheduler_limits
+from plait.engine.tracing import Trace, new_span
 from plait.errors import ConfigError, ModelFileError
 from plait.tokenizer import Tokenizer
 from plait.types import EngineInfo
@@ -30,6 +31,18 @@ def start_native_engine(
     source: Path | GgufFile, config: EngineConfig, eos_token_ids: tuple[int, ...] | None = None
 ) -> InProcessClient:
     """See plait.engine.start_engine."""
+    trace = Trace(Path(config.trace)) if config.trace is not None else None
+    try:
+        return _start(source, config, eos_token_ids, trace)
+    except BaseException:
+        if trace is not None:
+            trace.close()
+        raise
+
+
+def _start(
+    source: Path | GgufFile, config: EngineConfig, eos_token_ids: tuple[int, ...] | None, trace: Trace | None
+) -> InProcessClient:
     begin = time.monotonic()
     if config.block_tokens not in BLOCK_TOKENS:
         sizes = ", ".join(str(size) for size in BLOCK_TOKENS)
@@ -39,19 +52,21 @@ def start_native_engine(
     config.check_num_threads(num_threads)
     ledger = new_ledger(machine.memory_bytes, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
     check_file_fits(ledger, _file_bytes(source))
-    model = load_model(
-        source,
-        num_threads=num_threads,
-        block_tokens=config.block_tokens,
-        kv_cache_dtype=config.kv_cache_dtype,
-        cache=_cache_of(config),
-    )
+    with new_span("load", "io"):
+        model = load_model(
+            source,
+            num_threads=num_threads,
+            block_tokens=config.block_tokens,
+            kv_cache_dtype=config.kv_cache_dtype,
+            cache=_cache_of(config),
+        )
     memory = plan_memory(ledger, _sizes_of(model, config), config)
     if eos_token_ids is None:
         eos_token_ids = tuple(Tokenizer.from_metadata(model.metadata).eos_token_ids)
     info = _info_of(model, memory, config, num_threads, eos_token_ids)
     parts = _native_parts(model, info, config, machine)
-    core = EngineCore(parts, info, config, constant_metrics={**memory.metrics(), **_load_metrics(model)})
+    metrics = {**memory.metrics(), **_load_metrics(model)}
+    core = EngineCore(parts, info, config, constant_metrics=metrics, trace=trace)
     loaded = time.monotonic()
     try:
         core.start()
@@ -158,14 +173,26 @@ def _native_parts(
             run_next = executor.run_next
         else:
             executor = _native.ComputeThread(model.plan, model.weights, storage, bell, *arguments)
+        kv = _native.KvManager(info.num_kv_blocks, config.block_tokens, str(model.path.resolve()).encode())
+        swap = _swap_of(config, storage, kv, bell)
     except _native.NativeError as error:
         raise ConfigError(f"the engine cannot be built: {error.args[1]}") from None
     return EngineParts(
         executor=executor,
-        kv=_native.KvManager(info.num_kv_blocks, config.block_tokens, str(model.path.resolve()).encode()),
+        kv=kv,
         main_bell=bell,
         new_bell=_native.Doorbell,
         new_mpsc_ring=_native.ObjectRing,
         new_spsc_ring=_native.SpscObjectRing,
+        swap=swap,
+        kv_block_bytes=0 if swap is None else model.kv_layout.block_bytes,
         run_next=run_next,
     )
+
+
+def _swap_of(
+    config: EngineConfig, storage: _native.KvStorage, kv: _native.KvManager, bell: _native.Doorbell
+) -> _native.KvSwap | None:
+    if not config.kv_swap_bytes and config.kv_swap_dir is None:
+        return None
+    return _native.KvSwap(storage, kv, bell, ram_bytes=config.kv_swap_bytes, dir=config.kv_swap_dir or "")

@@ -1,7 +1,7 @@
 """The ``threads`` mode: main and I/O are Python threads, compute is a native one that never holds the GIL.
 
-    any thread --submissions--> I/O --inbox--> main --steps--> compute
-                callbacks <-- I/O <--outputs-- main <--results-- compute
+    any thread --messages--> main --steps--> compute
+     callbacks <-- I/O <--outputs-- main <--results-- compute
 
 Every arrow is a bounded lock-free ring with a doorbell; nobody polls. While a step runs, main plans the next one,
 so that compute never waits for Python.
@@ -39,13 +39,12 @@ class ThreadsDriver:
         on_death: OnDeath,
     ) -> None:
         io_bell = parts.new_bell()
-        self._submissions = parts.new_mpsc_ring(num_messages, io_bell)
-        inbox = parts.new_spsc_ring(num_messages, parts.main_bell)
+        self._messages = parts.new_mpsc_ring(num_messages, parts.main_bell)
         outputs = parts.new_spsc_ring(_NUM_OUTPUTS, io_bell)
-        self._steps = StepLoop(scheduler, parts.executor, MAX_STEPS_IN_FLIGHT)
-        self._main = MainLoop(self._steps, parts.main_bell, inbox, outputs)
-        self._io = IoLoop(io_bell, self._submissions, inbox, outputs, live)
-        self._inbox = inbox
+        self._steps = StepLoop(scheduler, parts.executor, MAX_STEPS_IN_FLIGHT, parts.swap)
+        self._main = MainLoop(self._steps, parts.main_bell, self._messages, outputs)
+        self._io = IoLoop(io_bell, outputs, self._messages, live)
+        self._outputs = outputs
         self._on_death = on_death
         self._threads = [new_thread("plait-main", self._run_main), new_thread("plait-io", self._run_io)]
 
@@ -54,15 +53,25 @@ class ThreadsDriver:
         return self._steps.gauges
 
     @property
+    def accepts(self) -> _native.LatencyHistogram:
+        return self._steps.accepts
+
+    @property
     def num_messages(self) -> int:
-        return len(self._submissions) + self._io.num_backlog + len(self._inbox)
+        return len(self._messages)
+
+    def ring_depths(self) -> dict[str, int]:
+        return {
+            "outputs": len(self._outputs),
+            **self._steps.ring_depths(),
+        }
 
     def start(self) -> None:
         for thread in self._threads:
             thread.start()
 
     def try_send(self, message: Message) -> bool:
-        return self._submissions.try_push(message)
+        return self._messages.try_push(message)
 
     def end_live(self, error: str) -> None:
         self._io.delivery.end_live(FinishReason.ERROR, error)

@@ -9,16 +9,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from plait.bench.roofline import (
-    CHAR,
-    FONT,
-    Box,
-    ComputeCeiling,
-    Point,
-    Segment,
-    draw_roofline,
-    merge_levels,
-)
+from plait.bench.roofline import ComputeCeiling, Point, draw_roofline, merge_levels
+from plait.bench.svg import CHAR, FONT, Box, Segment
 
 SVG = "{http://www.w3.org/2000/svg}"
 CEILINGS = [ComputeCeiling("f32", 118.0), ComputeCeiling("int8", 472.0)]

@@ -13,7 +13,7 @@ from tests.fakes.run_cli import run
 def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capsys, "--help")
     assert (code, err) == (0, "")
-    for command in ("serve", "generate", "chat", "pull", "inspect", "doctor", "version"):
+    for command in ("serve", "generate", "chat", "pull", "inspect", "top", "doctor", "version"):
         assert f"\n  {command} " in out
 
 

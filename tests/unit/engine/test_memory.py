@@ -38,6 +38,14 @@ def test_the_default_pool_holds_a_full_batch_when_memory_allows() -> None:
     assert "full batch" in result.reasons[0]
 
 
+def test_memory_for_swapped_blocks_is_entered() -> None:
+    result = plan(1024, EngineConfig(kv_swap_bytes=256 * MIB))
+    assert result.ledger.entries["kv_swap"] == 256 * MIB
+    assert result.ledger.remaining_bytes >= 0
+    with pytest.raises(ConfigError, match="kv_swap"):
+        plan(400, EngineConfig(kv_swap_bytes=1024 * MIB, kv_cache_bytes=8 * MIB, max_model_len=64))
+
+
 def test_a_small_machine_gets_a_smaller_pool_and_says_so() -> None:
     result = plan(400)
     assert result.ledger.remaining_bytes >= 0
