@@ -4,6 +4,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -25,7 +26,8 @@ void register_limits(nb::module_& m) {
           [](SchedulerLimits* self, int32_t num_blocks, int32_t block_tokens, int32_t max_batch_size,
              int32_t max_batch_tokens, int32_t prefill_chunk_tokens, double batch_timeout_s,
              bool enable_prefix_cache, double target_step_s, int64_t kv_block_bytes, int32_t vocab_size,
-             std::vector<int32_t> eos_token_ids) {
+             std::vector<int32_t> eos_token_ids,
+             const std::vector<std::pair<nb::bytes, double>>& tenant_weights) {
             SchedulerLimits limits;
             limits.num_blocks = num_blocks;
             limits.block_tokens = block_tokens;
@@ -38,6 +40,9 @@ void register_limits(nb::module_& m) {
             limits.kv_block_bytes = kv_block_bytes;
             limits.vocab_size = vocab_size;
             limits.eos_token_ids = std::move(eos_token_ids);
+            for (const auto& [name, weight] : tenant_weights) {
+              limits.tenant_weights.emplace_back(std::string(name.c_str(), name.size()), weight);
+            }
             check_limits(limits);
             new (self) SchedulerLimits(std::move(limits));
           },
@@ -46,6 +51,7 @@ void register_limits(nb::module_& m) {
           "batch_timeout_s"_a = d.batch_timeout_s, "enable_prefix_cache"_a = d.enable_prefix_cache,
           "target_step_s"_a = d.target_step_s, "kv_block_bytes"_a = d.kv_block_bytes,
           "vocab_size"_a = d.vocab_size, "eos_token_ids"_a = d.eos_token_ids,
+          "tenant_weights"_a = std::vector<std::pair<nb::bytes, double>>(),
           "See native/scheduler/limits.h. Raises NativeError (\"invalid_argument\") with the name of what is "
           "out of range.")
       .def_ro("num_blocks", &SchedulerLimits::num_blocks)
@@ -59,6 +65,16 @@ void register_limits(nb::module_& m) {
       .def_ro("kv_block_bytes", &SchedulerLimits::kv_block_bytes)
       .def_ro("vocab_size", &SchedulerLimits::vocab_size)
       .def_ro("eos_token_ids", &SchedulerLimits::eos_token_ids)
+      .def_prop_ro(
+          "tenant_weights",
+          [](const SchedulerLimits& limits) {
+            std::vector<std::pair<nb::bytes, double>> weights;
+            for (const auto& [name, weight] : limits.tenant_weights) {
+              weights.emplace_back(nb::bytes(name.data(), name.size()), weight);
+            }
+            return weights;
+          },
+          "Tenants without one have 1.")
       .def_prop_ro("num_slots", &SchedulerLimits::num_slots, "Sequences that may run.");
 }
 

@@ -40,7 +40,8 @@ void Admission::make_room() {
     Sequence& victim = **it;
     if (victim.rank.priority < seq->rank.priority) return;  // what is left has a higher priority
     if (victim.state != SequenceState::kRunning) continue;
-    if (victim.request->tenant->num_running >= tenant.num_running + 2) {
+    const Tenant& other = *victim.request->tenant;
+    if ((other.num_running - 1) * tenant.weight >= (tenant.num_running + 1) * other.weight) {
       growth_.preempt(victim, has_slot);
       return;
     }
@@ -115,7 +116,7 @@ bool Admission::try_open(Sequence& seq) {
   seq.capacity = static_cast<int32_t>(seq.block_table->size()) * limits_.block_tokens;
   if (request.num_cached_tokens < 0) {
     request.num_cached_tokens = std::min(num_cached, request.num_prompt);
-    request.tenant->served += request.num_prompt - request.num_cached_tokens;
+    request.tenant->charge(request.num_prompt - request.num_cached_tokens);
     stats_.cached_tokens_total.add(request.num_cached_tokens);
     stats_.requests_dequeued_total.add(1);
     stats_.dequeued_prompt_tokens_total.add(request.num_prompt);

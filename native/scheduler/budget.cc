@@ -11,8 +11,8 @@ namespace {
 constexpr int32_t kMinMeasuredTokens = 16;
 constexpr double kSmoothing = 0.3;
 
-double cost_s(const StepCostModel& costs, std::span<const PromptNeed> prompts,
-              std::span<const int32_t> shares) {
+double shares_cost_s(const StepCostModel& costs, std::span<const PromptNeed> prompts,
+                     std::span<const int32_t> shares) {
   int32_t num_tokens = 0;
   int64_t positions = 0;
   for (size_t i = 0; i < prompts.size(); ++i) {
@@ -56,8 +56,8 @@ std::vector<int32_t> share_prefill(std::span<const PromptNeed> prompts, int32_t 
   return shares;
 }
 
-PrefillPacer::PrefillPacer(int32_t max_batch_tokens, int32_t max_slice, double target_step_s)
-    : max_batch_tokens_(max_batch_tokens), max_slice_(max_slice), target_step_s_(target_step_s) {}
+PrefillPacer::PrefillPacer(int32_t max_slice, double target_step_s)
+    : max_slice_(max_slice), target_step_s_(target_step_s) {}
 
 void PrefillPacer::observe(const StepLoad& load, double step_s) {
   costs_.observe(load, step_s);
@@ -66,15 +66,19 @@ void PrefillPacer::observe(const StepLoad& load, double step_s) {
   token_s_ = token_s_ == 0.0 ? token_s : token_s_ + kSmoothing * (token_s - token_s_);
 }
 
-std::vector<int32_t> PrefillPacer::share(std::span<const PromptNeed> prompts, int32_t num_decodes,
-                                         int64_t decode_positions) const {
-  const int32_t room = max_batch_tokens_ - num_decodes;
+double PrefillPacer::cost_s(std::span<const PromptNeed> prompts, int32_t room) const {
+  return shares_cost_s(costs_, prompts, share_prefill(prompts, room, max_slice_));
+}
+
+std::vector<int32_t> PrefillPacer::share(std::span<const PromptNeed> prompts, int32_t room,
+                                         double allowance_s, int32_t least) const {
   std::vector<int32_t> shares = share_prefill(prompts, room, max_slice_);
-  const double allowance = allowance_s(num_decodes, decode_positions);
-  const auto fits = [&] { return allowance < 0.0 || cost_s(costs_, prompts, shares) <= allowance; };
+  const auto fits = [&] {
+    return allowance_s < 0.0 || shares_cost_s(costs_, prompts, shares) <= allowance_s;
+  };
   if (fits()) return shares;
   // The largest budget that fits, by halving: what a token costs depends on where its prompt stands.
-  int32_t low = std::min(kLeastPromptTokens, room);
+  int32_t low = std::clamp(room, 0, least);
   int32_t high = std::accumulate(shares.begin(), shares.end(), 0);
   while (high - low > 1) {
     const int32_t middle = low + (high - low) / 2;
@@ -84,11 +88,12 @@ std::vector<int32_t> PrefillPacer::share(std::span<const PromptNeed> prompts, in
   return share_prefill(prompts, low, max_slice_);
 }
 
-double PrefillPacer::allowance_s(int32_t num_decodes, int64_t decode_positions) const {
+double PrefillPacer::allowance_s(int32_t num_decodes, int64_t decode_positions, int32_t num_prompts) const {
   if (num_decodes == 0 || !costs_.knows_prefills()) return -1.0;
   const double decode_s = costs_.decode_s(num_decodes, decode_positions);
   if (target_step_s_ > 0.0) return std::max(target_step_s_ - decode_s, 0.0);
-  return costs_.knows_decodes() ? (kMixedStepRatio - 1.0) * decode_s : -1.0;
+  if (!costs_.knows_decodes()) return -1.0;
+  return std::max(kMixedStepRatio - 1.0, kCrowdRatio * num_prompts / num_decodes) * decode_s;
 }
 
 }  // namespace plait

@@ -15,8 +15,11 @@ namespace plait {
 constexpr int32_t kMinSliceTokens = 64;
 // A step with decodes takes so many prompt tokens at least, so that prompts move whatever the time says.
 constexpr int32_t kLeastPromptTokens = 2;
-// Without a target, prompt tokens stretch a step to so many times what its decodes take alone.
+// Without a target, prompt tokens stretch a step to so many times what its decodes take alone,
 constexpr double kMixedStepRatio = 2.2;
+// or by so many times more for each prompt that there is per decode: where many wait and few run, the prompts
+// are what holds all up.
+constexpr double kCrowdRatio = 2.0;
 
 // A prompt that wants a slice.
 struct PromptNeed {
@@ -35,7 +38,7 @@ std::vector<int32_t> share_prefill(std::span<const PromptNeed> prompts, int32_t 
 class PrefillPacer {
  public:
   // `target_step_s` 0: kMixedStepRatio times what the step's decodes take alone.
-  PrefillPacer(int32_t max_batch_tokens, int32_t max_slice, double target_step_s);
+  PrefillPacer(int32_t max_slice, double target_step_s);
 
   // Learns from a step that ran.
   void observe(const StepLoad& load, double step_s);
@@ -43,16 +46,17 @@ class PrefillPacer {
   double token_s() const { return token_s_; }
   const StepCostModel& costs() const { return costs_; }
 
-  // Tokens for each prompt (oldest first) in a step that has these decodes: as many as the time allows, all
-  // that fit when there are no decodes or nothing was learned yet, kLeastPromptTokens at least.
-  std::vector<int32_t> share(std::span<const PromptNeed> prompts, int32_t num_decodes,
-                             int64_t decode_positions) const;
+  // Tokens for each prompt (oldest first): as many as take `allowance_s`, at most `room`, and `least` of them
+  // in any case if there is room. A negative allowance has no end.
+  std::vector<int32_t> share(std::span<const PromptNeed> prompts, int32_t room, double allowance_s,
+                             int32_t least) const;
+  // What that takes without a bound on time.
+  double cost_s(std::span<const PromptNeed> prompts, int32_t room) const;
+  // Seconds that the tokens of so many prompts may add to a step that has these decodes; negative: no limit,
+  // since there are no decodes or nothing was learned yet.
+  double allowance_s(int32_t num_decodes, int64_t decode_positions, int32_t num_prompts) const;
 
  private:
-  // Seconds that prompt tokens may add; negative: no limit.
-  double allowance_s(int32_t num_decodes, int64_t decode_positions) const;
-
-  const int32_t max_batch_tokens_;
   const int32_t max_slice_;
   const double target_step_s_;
   StepCostModel costs_;

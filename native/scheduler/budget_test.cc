@@ -36,7 +36,9 @@ void teach(PrefillPacer& pacer) {
 
 int32_t tokens_for(const PrefillPacer& pacer, int32_t num_decodes, int32_t begin) {
   const PromptNeed prompt{100'000, begin};
-  const std::vector<int32_t> shares = pacer.share({&prompt, 1}, num_decodes, int64_t{num_decodes} * 100);
+  const std::vector<int32_t> shares =
+      pacer.share({&prompt, 1}, 1000 - num_decodes,
+                  pacer.allowance_s(num_decodes, int64_t{num_decodes} * 100, 1), kLeastPromptTokens);
   CHECK_EQ(shares.size(), size_t{1});
   return shares[0];
 }
@@ -84,20 +86,20 @@ TEST(shares_by_example) {
 }
 
 TEST(nothing_is_paced_before_something_is_known) {
-  PrefillPacer pacer(1000, 1000, 0.1);
+  PrefillPacer pacer(1000, 0.1);
   CHECK_EQ(pacer.token_s(), 0.0);
   CHECK_EQ(tokens_for(pacer, 8, 0), 992);
   pacer.observe(load_of(0, 0, 400), cost_s(load_of(0, 0, 400)));
   CHECK(std::abs(pacer.token_s() - 0.0012) < 1e-5);
   CHECK_EQ(tokens_for(pacer, 0, 0), 1000);  // nobody to hold up
   CHECK(tokens_for(pacer, 8, 0) < 120);
-  PrefillPacer derived(1000, 1000, 0.0);
+  PrefillPacer derived(1000, 0.0);
   derived.observe(load_of(0, 0, 400), cost_s(load_of(0, 0, 400)));
   CHECK_EQ(tokens_for(derived, 8, 0), 992);  // what decodes take is not known yet
 }
 
 TEST(a_target_bounds_the_whole_step) {
-  PrefillPacer pacer(1000, 1000, 0.1);
+  PrefillPacer pacer(1000, 0.1);
   teach(pacer);
   CHECK(is_between(tokens_for(pacer, 8, 0), 76, 92));    // 8 + 84 + 84 * 85 / 2000
   CHECK(is_between(tokens_for(pacer, 8, 6000), 8, 16));  // late slices cost seven times as much
@@ -107,7 +109,7 @@ TEST(a_target_bounds_the_whole_step) {
 }
 
 TEST(without_a_target_the_decodes_set_the_pace) {
-  PrefillPacer pacer(1000, 1000, 0.0);
+  PrefillPacer pacer(1000, 0.0);
   teach(pacer);
   CHECK(is_between(tokens_for(pacer, 40, 0), 36, 48));  // 1.2 x 40 ms
   CHECK(is_between(tokens_for(pacer, 20, 0), 16, 24));
@@ -115,12 +117,22 @@ TEST(without_a_target_the_decodes_set_the_pace) {
   CHECK_EQ(tokens_for(pacer, 2, 6000), kLeastPromptTokens);
 }
 
+TEST(where_many_prompts_wait_for_few_decodes_they_get_more) {
+  PrefillPacer pacer(1000, 0.0);
+  teach(pacer);
+  const double one_s = pacer.allowance_s(10, 1000, 1);
+  CHECK(std::abs(one_s - 0.012) < 0.001);
+  CHECK_EQ(pacer.allowance_s(10, 1000, 5), one_s);
+  CHECK(std::abs(pacer.allowance_s(10, 1000, 20) - 0.040) < 0.003);
+}
+
 TEST(each_prompt_is_priced_where_it_stands) {
-  PrefillPacer pacer(1000, 1000, 0.0);
+  PrefillPacer pacer(1000, 0.0);
   teach(pacer);
   const auto total = [&](int32_t first_done, int32_t second_done) {
     const PromptNeed prompts[] = {{5000, first_done}, {50, second_done}};
-    const std::vector<int32_t> shares = pacer.share(prompts, 200, 20'000);
+    const std::vector<int32_t> shares =
+        pacer.share(prompts, 800, pacer.allowance_s(200, 20'000, 2), kLeastPromptTokens);
     CHECK(shares[0] > 0 && shares[1] > 0);
     return shares[0] + shares[1];
   };
@@ -129,7 +141,7 @@ TEST(each_prompt_is_priced_where_it_stands) {
 }
 
 TEST(slices_of_the_pacer_keep_their_cap) {
-  PrefillPacer pacer(1000, 20, 0.0);
+  PrefillPacer pacer(20, 0.0);
   teach(pacer);
   CHECK_EQ(tokens_for(pacer, 60, 0), 20);
   CHECK_EQ(tokens_for(pacer, 0, 0), 20);

@@ -7,13 +7,15 @@
 namespace plait {
 
 StepBuilder::StepBuilder(KvManager& kv, const SchedulerLimits& limits, WaitingQueue& waiting,
-                         RunningSet& running, Growth& growth, Endings& endings, SchedulerStats& stats)
+                         RunningSet& running, Growth& growth, Endings& endings, FairShare& fair_share,
+                         SchedulerStats& stats)
     : kv_(kv),
       limits_(limits),
       waiting_(waiting),
       running_(running),
       growth_(growth),
       endings_(endings),
+      fair_share_(fair_share),
       stats_(stats) {}
 
 void StepBuilder::begin(PlannedStep& plan, StepInput& step, int64_t step_id) {
@@ -47,10 +49,11 @@ void StepBuilder::add_decodes(PlannedStep& plan, StepInput& step, std::vector<Se
       continue;
     }
     // At max_len all tokens that it may produce are known or on their way.
-    if (length >= seq->max_len || seq->state != SequenceState::kRunning) continue;
+    if (length >= seq->max_len || seq->state != SequenceState::kRunning || seq->is_passed_over) continue;
     if (position >= seq->capacity && !growth_.grow(*seq, length)) continue;
     step.token_ids.push_back(seq->num_pending > 0 ? -1 : seq->tokens[position]);
     close_row(plan, step, *seq, length);
+    seq->last_step_id = plan.step_id;
     ++plan.load.num_decodes;
     plan.load.decode_positions += length;
     sample(plan, step, *seq, static_cast<int32_t>(step.token_ids.size()) - 1);
@@ -58,12 +61,8 @@ void StepBuilder::add_decodes(PlannedStep& plan, StepInput& step, std::vector<Se
   std::erase_if(prompts, [](const Sequence* seq) { return seq->state != SequenceState::kRunning; });
 }
 
-void StepBuilder::add_prompts(PlannedStep& plan, StepInput& step, const std::vector<Sequence*>& prompts,
-                              const PrefillPacer& pacer) {
-  needs_.clear();
-  for (const Sequence* seq : prompts)
-    needs_.push_back({seq->length() - seq->num_scheduled, seq->num_scheduled});
-  const std::vector<int32_t> shares = pacer.share(needs_, plan.load.num_decodes, plan.load.decode_positions);
+void StepBuilder::add_prompts(PlannedStep& plan, StepInput& step, const std::vector<Sequence*>& prompts) {
+  const std::vector<int32_t> shares = fair_share_.share_prompts(prompts, plan.rows, plan.step_id);
   for (size_t i = 0; i < prompts.size(); ++i) {
     if (shares[i] > 0) add_slice(plan, step, *prompts[i], shares[i]);
   }

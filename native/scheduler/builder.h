@@ -8,8 +8,8 @@
 
 #include "kv/kv_manager.h"
 #include "plan/step.h"
-#include "scheduler/budget.h"
 #include "scheduler/endings.h"
+#include "scheduler/fair_share.h"
 #include "scheduler/limits.h"
 #include "scheduler/planned_step.h"
 #include "scheduler/preemption.h"
@@ -22,17 +22,17 @@ namespace plait {
 class StepBuilder {
  public:
   StepBuilder(KvManager& kv, const SchedulerLimits& limits, WaitingQueue& waiting, RunningSet& running,
-              Growth& growth, Endings& endings, SchedulerStats& stats);
+              Growth& growth, Endings& endings, FairShare& fair_share, SchedulerStats& stats);
 
   // Empties both and gives them their id; their memory is used again.
   void begin(PlannedStep& plan, StepInput& step, int64_t step_id);
   // What came back from a transfer starts its sampling state again.
   void add_starts(PlannedStep& plan);
-  // One token of each sequence that decodes; appends those that prefill or are recomputed to `prompts`.
+  // One token of each sequence that decodes and is not passed over; appends those that prefill or are
+  // recomputed to `prompts`.
   void add_decodes(PlannedStep& plan, StepInput& step, std::vector<Sequence*>& prompts);
   // Slices of `prompts` (running, oldest first) within what the decodes left of the step.
-  void add_prompts(PlannedStep& plan, StepInput& step, const std::vector<Sequence*>& prompts,
-                   const PrefillPacer& pacer);
+  void add_prompts(PlannedStep& plan, StepInput& step, const std::vector<Sequence*>& prompts);
   // Copies and slot starts: what is only known when all rows are there.
   void end(PlannedStep& plan, StepInput& step);
 
@@ -50,10 +50,10 @@ class StepBuilder {
   RunningSet& running_;
   Growth& growth_;
   Endings& endings_;
+  FairShare& fair_share_;
   SchedulerStats& stats_;
   // Scratch.
   std::vector<Sequence*> sequences_;
-  std::vector<PromptNeed> needs_;
 };
 
 }  // namespace plait

@@ -5,8 +5,13 @@
 namespace plait {
 
 Endings::Endings(KvManager& kv, WaitingQueue& waiting, RunningSet& running, Swapping& swapping,
-                 SchedulerStats& stats)
-    : kv_(kv), waiting_(waiting), running_(running), swapping_(swapping), stats_(stats) {}
+                 const SchedulerLimits& limits, SchedulerStats& stats)
+    : kv_(kv),
+      waiting_(waiting),
+      running_(running),
+      swapping_(swapping),
+      stats_(stats),
+      tenants_(limits.tenant_weights) {}
 
 RequestState& Endings::add(std::unique_ptr<RequestState> request) {
   RequestState& state = *request;

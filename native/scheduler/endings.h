@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "scheduler/limits.h"
 #include "scheduler/running.h"
 #include "scheduler/sequence.h"
 #include "scheduler/stats.h"
@@ -24,7 +25,7 @@ namespace plait {
 class Endings {
  public:
   Endings(KvManager& kv, WaitingQueue& waiting, RunningSet& running, Swapping& swapping,
-          SchedulerStats& stats);
+          const SchedulerLimits& limits, SchedulerStats& stats);
 
   RequestState& add(std::unique_ptr<RequestState> request);
   RequestState* find(int64_t request_id) const;

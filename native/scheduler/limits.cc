@@ -12,6 +12,8 @@ namespace {
 
 // Longer than any machine stays up; below it nanoseconds fit into 64 bits with room to spare.
 constexpr double kMaxSeconds = 1e9;
+constexpr double kMinWeight = 1e-3;
+constexpr double kMaxWeight = 1e3;
 
 }  // namespace
 
@@ -31,6 +33,12 @@ void check_limits(const SchedulerLimits& limits) {
     if (!(value >= 0.0 && value <= kMaxSeconds)) {
       throw Error(ErrorCode::kInvalidArgument,
                   std::string(name) + " must be between 0 and 1e9, got " + std::to_string(value));
+    }
+  }
+  for (const auto& [name, weight] : limits.tenant_weights) {
+    if (!(weight >= kMinWeight && weight <= kMaxWeight)) {
+      throw Error(ErrorCode::kInvalidArgument, "tenant_weights must be between 0.001 and 1000, got " +
+                                                   std::to_string(weight) + " for " + name);
     }
   }
   for (const auto& [name, value] :

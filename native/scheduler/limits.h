@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace plait {
@@ -22,6 +24,7 @@ struct SchedulerLimits {
   int64_t kv_block_bytes = 0;
   int32_t vocab_size = 0;  // prompts with other token ids are refused; 0: any
   std::vector<int32_t> eos_token_ids{};
+  std::vector<std::pair<std::string, double>> tenant_weights{};  // by name; others have 1
 
   // Sequences that may run: each must be able to have one token in every step.
   int32_t num_slots() const { return std::min(max_batch_size, max_batch_tokens); }

@@ -104,27 +104,44 @@ TEST(limits_out_of_range_are_refused_by_name) {
   CHECK(limits_refusal([](SchedulerLimits& l) { l.max_batch_tokens = 0; }).rfind("max_batch_tokens", 0) == 0);
   CHECK(limits_refusal([](SchedulerLimits& l) { l.prefill_chunk_tokens = 0; }).rfind("prefill_chunk", 0) ==
         0);
+  CHECK(limits_refusal([](SchedulerLimits& l) { l.kv_block_bytes = -1; }).rfind("kv_block_bytes", 0) == 0);
+  CHECK(limits_refusal([](SchedulerLimits& l) { l.tenant_weights = {{"a", 0.0}}; }).rfind("tenant_w", 0) ==
+        0);
   CHECK(limits_refusal([](SchedulerLimits& l) { l.target_step_s = -1; }).rfind("target_step_s", 0) == 0);
   CHECK(limits_refusal([](SchedulerLimits& l) { l.batch_timeout_s = 0.0 / 0.0; }).rfind("batch_timeout", 0) ==
         0);
 }
 
 TEST(tenants_level_a_newcomer_and_forget_the_idle) {
-  Tenants tenants;
+  const std::vector<std::pair<std::string, double>> weights = {{"heavy", 4.0}};
+  Tenants tenants(weights);
   const auto a = tenants.enter("a");
   const auto b = tenants.enter("b");
   a->served = 100;
   b->served = 40;
-  CHECK_EQ(tenants.enter("c")->served, int64_t{40});
+  CHECK_EQ(tenants.enter("c")->served, 40.0);
   CHECK(tenants.enter("a") == a);
   tenants.leave(*a);
   CHECK_EQ(tenants.size(), size_t{3});
   tenants.leave(*a);
-  CHECK_EQ(tenants.enter("a")->served, int64_t{40});
+  CHECK_EQ(tenants.enter("a")->served, 40.0);
+}
+
+TEST(a_weight_makes_tokens_cheaper) {
+  const std::vector<std::pair<std::string, double>> weights = {{"heavy", 4.0}};
+  Tenants tenants(weights);
+  const auto heavy = tenants.enter("heavy");
+  const auto other = tenants.enter("other");
+  heavy->charge(40);
+  other->charge(10);
+  CHECK_EQ(heavy->served, other->served);
+  CHECK_EQ(heavy->weight, 4.0);
+  CHECK_EQ(other->weight, 1.0);
 }
 
 TEST(the_queue_goes_by_priority_then_tenant_then_age) {
-  Tenants tenants;
+  const std::vector<std::pair<std::string, double>> weights = {{"heavy", 4.0}};
+  Tenants tenants(weights);
   const auto a = tenants.enter("a");
   const auto b = tenants.enter("b");
   Entry a1(a, 0, 1), a2(a, 0, 2), b3(b, 0, 3), urgent(a, -1, 4), resumed(a, 0, 0);

@@ -84,7 +84,7 @@ void Results::append_token(Sequence& seq, const Sampled& sampled) {
   const RequestState& request = *seq.request;
   --seq.num_pending;
   seq.tokens.push_back(token);
-  ++request.tenant->served;
+  request.tenant->charge(1);
   stats_.generated_tokens_total.add(1);
   Output& output = endings_.emit(seq);
   output.token_ids.push_back(token);

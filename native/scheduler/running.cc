@@ -12,6 +12,7 @@ void RunningSet::add(Sequence& seq) {
   seq.slot = free_slots_.back();
   free_slots_.pop_back();
   seq.state = SequenceState::kRunning;
+  seq.is_passed_over = false;
   ++seq.request->tenant->num_running;
   sequences_.insert(place_of(seq), &seq);
 }

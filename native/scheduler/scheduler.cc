@@ -47,11 +47,12 @@ Scheduler::Scheduler(SchedulerLimits limits, std::shared_ptr<KvManager> kv)
       kv_(std::move(kv)),
       running_(limits_.num_slots(), *kv_),
       swapping_(*kv_, limits_, stats_),
-      endings_(*kv_, waiting_, running_, swapping_, stats_),
-      pacer_(limits_.max_batch_tokens, limits_.prefill_chunk_tokens, limits_.target_step_s),
+      endings_(*kv_, waiting_, running_, swapping_, limits_, stats_),
+      pacer_(limits_.prefill_chunk_tokens, limits_.target_step_s),
       growth_(*kv_, limits_, waiting_, running_, endings_, swapping_, pacer_.costs(), stats_),
       admission_(*kv_, limits_, waiting_, running_, growth_, endings_, swapping_, stats_),
-      builder_(*kv_, limits_, waiting_, running_, growth_, endings_, stats_),
+      fair_share_(limits_.max_batch_tokens, pacer_),
+      builder_(*kv_, limits_, waiting_, running_, growth_, endings_, fair_share_, stats_),
       results_(*kv_, limits_, endings_, stats_) {
   publish_gauges();
 }
@@ -113,7 +114,18 @@ bool Scheduler::schedule(int64_t now_ns, StepInput& step) {
   std::unique_ptr<PlannedStep> plan = std::move(spare_.back());
   spare_.pop_back();
   builder_.begin(*plan, step, num_steps_);
-  const bool has_rows = plan_rows(now_ns, *plan, step);
+  if (!waiting_.is_empty()) admission_.make_room();
+  if (endings_.num_tenants() > 1 || fair_share_.is_needed(num_steps_)) {
+    fair_share_.choose_decodes(running_.sequences(), num_steps_);
+  }
+  bool has_rows = plan_rows(now_ns, *plan, step);
+  if (!has_rows && fair_share_.has_passed_over()) {
+    // Who was chosen has no blocks, or was preempted: the others must not wait for that.
+    fair_share_.choose_all(running_.sequences());
+    for (Sequence* seq : plan->starts) seq->needs_start = true;
+    builder_.begin(*plan, step, num_steps_);
+    has_rows = plan_rows(now_ns, *plan, step);
+  }
   if (has_rows) {
     builder_.end(*plan, step);
     step.work_since_ns = std::max(work_since_ns_, std::min(hold_until_ns(), now_ns));
@@ -129,7 +141,6 @@ bool Scheduler::schedule(int64_t now_ns, StepInput& step) {
 }
 
 bool Scheduler::plan_rows(int64_t now_ns, PlannedStep& plan, StepInput& step) {
-  if (!waiting_.is_empty()) admission_.make_room();
   const int64_t num_preemptions = stats_.preemptions_total.get();
   prompts_.clear();
   builder_.add_starts(plan);
@@ -144,7 +155,7 @@ bool Scheduler::plan_rows(int64_t now_ns, PlannedStep& plan, StepInput& step) {
   if (!prompts_.empty()) {
     std::sort(prompts_.begin(), prompts_.end(),
               [](const Sequence* a, const Sequence* b) { return a->rank < b->rank; });
-    builder_.add_prompts(plan, step, prompts_, pacer_);
+    builder_.add_prompts(plan, step, prompts_);
   }
   return !plan.rows.empty();
 }

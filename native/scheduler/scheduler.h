@@ -22,6 +22,7 @@
 #include "scheduler/budget.h"
 #include "scheduler/builder.h"
 #include "scheduler/endings.h"
+#include "scheduler/fair_share.h"
 #include "scheduler/limits.h"
 #include "scheduler/planned_step.h"
 #include "scheduler/preemption.h"
@@ -115,6 +116,7 @@ class Scheduler {
   PrefillPacer pacer_;
   Growth growth_;
   Admission admission_;
+  FairShare fair_share_;
   StepBuilder builder_;
   Results results_;
   std::deque<std::unique_ptr<PlannedStep>> planned_;    // in order

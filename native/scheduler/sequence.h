@@ -59,10 +59,12 @@ struct Sequence {
   int32_t num_committed = 0;
   int32_t num_pending = 0;
   int32_t num_in_flight = 0;
-  int32_t capacity = 0;      // positions below this may be written without asking the KV manager
-  bool needs_start = false;  // its sampling state must be started in the next step
-  int64_t ticket = -1;       // what its saved blocks are known by; -1: none are saved
-  int32_t num_saved = 0;     // positions that are saved under it
+  int32_t capacity = 0;         // positions below this may be written without asking the KV manager
+  int64_t last_step_id = -1;    // the last one that it decoded in
+  bool is_passed_over = false;  // decodes, but not in the step that is planned
+  bool needs_start = false;     // its sampling state must be started in the next step
+  int64_t ticket = -1;          // what its saved blocks are known by; -1: none are saved
+  int32_t num_saved = 0;        // positions that are saved under it
   int64_t fetch_after_step_id = 0;
 
   int32_t length() const { return static_cast<int32_t>(tokens.size()); }

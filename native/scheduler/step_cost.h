@@ -40,6 +40,7 @@ class CostLine {
   double predict(const Features& features) const;
   void learn(const Features& features, double seconds);
   bool has_learned() const { return num_lessons_ > 0; }
+  double fixed_s() const { return coefficients_[0]; }
 
  private:
   void solve();
@@ -60,6 +61,8 @@ class StepCostModel {
   double decode_s(int32_t num_decodes, int64_t decode_positions) const;
   // Seconds that these prompt tokens add to a step that has decodes; 0 when none were seen.
   double prefill_s(int32_t num_prefills, int64_t prefill_positions) const;
+  // Of decode_s, what does not depend on how many there are.
+  double fixed_s() const { return decode_.fixed_s(); }
   bool knows_decodes() const { return decode_.has_learned(); }
   bool knows_prefills() const { return prefill_.has_learned(); }
 

@@ -8,13 +8,16 @@ namespace plait {
 std::shared_ptr<Tenant> Tenants::enter(const std::string& name) {
   const auto [it, is_new] = active_.try_emplace(name);
   if (is_new) {
-    int64_t served = std::numeric_limits<int64_t>::max();
+    double served = std::numeric_limits<double>::infinity();
     for (const auto& [other, tenant] : active_) {
       if (tenant) served = std::min(served, tenant->served);
     }
     it->second = std::make_shared<Tenant>();
     it->second->name = name;
-    it->second->served = active_.size() == 1 ? 0 : served;
+    it->second->served = active_.size() == 1 ? 0.0 : served;
+    for (const auto& [known, weight] : weights_) {
+      if (known == name) it->second->weight = weight;
+    }
   }
   ++it->second->num_requests;
   return it->second;

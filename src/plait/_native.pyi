@@ -762,7 +762,7 @@ class KvSwap:
 class SchedulerLimits:
     """The scheduler's fixed limits."""
 
-    def __init__(self, *, num_blocks: int, block_tokens: int, max_batch_size: int = 64, max_batch_tokens: int = 512, prefill_chunk_tokens: int = 512, batch_timeout_s: float = 0.0, enable_prefix_cache: bool = True, target_step_s: float = 0.0, kv_block_bytes: int = 0, vocab_size: int = 0, eos_token_ids: Sequence[int] = []) -> None:
+    def __init__(self, *, num_blocks: int, block_tokens: int, max_batch_size: int = 64, max_batch_tokens: int = 512, prefill_chunk_tokens: int = 512, batch_timeout_s: float = 0.0, enable_prefix_cache: bool = True, target_step_s: float = 0.0, kv_block_bytes: int = 0, vocab_size: int = 0, eos_token_ids: Sequence[int] = [], tenant_weights: Sequence[tuple[bytes, float]] = []) -> None:
         """
         See native/scheduler/limits.h. Raises NativeError ("invalid_argument") with the name of what is out of range.
         """
@@ -799,6 +799,10 @@ class SchedulerLimits:
 
     @property
     def eos_token_ids(self) -> list[int]: ...
+
+    @property
+    def tenant_weights(self) -> list[tuple[bytes, float]]:
+        """Tenants without one have 1."""
 
     @property
     def num_slots(self) -> int:

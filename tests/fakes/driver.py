@@ -28,6 +28,7 @@ _LIMIT_NAMES = (
     "kv_block_bytes",
     "vocab_size",
     "eos_token_ids",
+    "tenant_weights",
 )
 
 

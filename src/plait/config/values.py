@@ -36,6 +36,27 @@ def parse_bytes(value: object) -> object:
     return int(float(whole) * unit) if "." in whole else int(whole) * unit
 
 
+def parse_weights(text: str) -> list[tuple[str, float]]:
+    """``"a=2,b=0.5"`` as pairs; an empty text has none.
+
+    Raises:
+        ValueError: an entry is not NAME=WEIGHT with a weight from 0.001 to 1000, or a name is there twice.
+    """
+    weights: dict[str, float] = {}
+    for entry in filter(None, (entry.strip() for entry in text.split(","))):
+        name, _, number = entry.rpartition("=")
+        try:
+            weight = float(number)
+        except ValueError:
+            weight = 0.0
+        if not name or not 1e-3 <= weight <= 1e3:
+            raise ValueError(f"{entry!r} is not NAME=WEIGHT with a weight from 0.001 to 1000")
+        if name in weights:
+            raise ValueError(f"{name!r} has two weights")
+        weights[name] = weight
+    return list(weights.items())
+
+
 def _refuse_control_characters(text: str) -> str:
     if _CONTROL.search(text):
         raise ValueError("must not hold control characters")

@@ -6,6 +6,7 @@ from typing import Any
 
 from plait import _native
 from plait.config import EngineConfig
+from plait.config.values import parse_weights
 from plait.errors import InvalidRequestError
 from plait.types import EngineInfo, FinishReason, GenerateRequest, TokenLogprob, TokenOutput
 
@@ -28,6 +29,9 @@ def scheduler_limits(
         kv_block_bytes=kv_block_bytes,
         vocab_size=info.vocab_size,
         eos_token_ids=list(info.eos_token_ids),
+        tenant_weights=[
+            (_tenant_bytes(name), weight) for name, weight in parse_weights(config.tenant_weights or "")
+        ],
     )
 
 
@@ -57,7 +61,7 @@ def new_request(
             n=sampling.n,
             ignore_eos=sampling.ignore_eos,
             num_prompt_logprobs=-1 if sampling.prompt_logprobs is None else sampling.prompt_logprobs,
-            tenant=request.tenant.encode("utf-8", "surrogatepass"),
+            tenant=_tenant_bytes(request.tenant),
             priority=request.priority,
             arrived_ns=now_ns,
             deadline_ns=None if request.deadline_s is None else now_ns + int(request.deadline_s * 1e9),
@@ -82,6 +86,10 @@ def new_request(
             f"a value does not fit the engine: {error}", param="request", code="invalid_value"
         ) from error
     return native
+
+
+def _tenant_bytes(name: str) -> bytes:
+    return name.encode("utf-8", "surrogatepass")
 
 
 def token_output(fields: tuple[Any, ...]) -> TokenOutput:

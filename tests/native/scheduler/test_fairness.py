@@ -46,3 +46,18 @@ def test_a_higher_priority_is_not_preempted_for_fairness() -> None:
     driver.run()
     assert driver.scheduler.stats.preemptions_total == 0
     driver.check_clean()
+
+
+def test_a_tenant_with_twice_the_weight_is_served_twice_the_tokens() -> None:
+    driver = Driver(limits(max_batch_size=1, num_blocks=200, tenant_weights=[(b"heavy", 2.0)]), depth=1)
+    for number in range(30):
+        driver.add(
+            number,
+            request(4, 4, tenant="heavy" if number % 2 else "plain", first=number % 7, ignore_eos=True),
+        )
+    while len(driver.finished) < 15:
+        driver.turn()
+    heavy = sum(number % 2 for number, _ in driver.finished)
+    assert heavy in (9, 10, 11)
+    driver.run()
+    driver.check_clean()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -77,6 +78,7 @@ def fits(arrival: Arrival, limits: SchedulerLimits) -> bool:
     depth=st.integers(1, 2),
     fail_steps=st.sets(st.integers(0, 60), max_size=1),
     swap_failures=st.sampled_from([0.0, 0.0, 0.3]),
+    step_seed=st.integers(0, 1000),
 )
 def test_random_loads(
     limits: SchedulerLimits,
@@ -84,9 +86,17 @@ def test_random_loads(
     depth: int,
     fail_steps: set[int],
     swap_failures: float,
+    step_seed: int,
 ) -> None:
-    # Steps take so long that it pays to save what was computed.
-    driver = Driver(limits, depth=depth, step_s=0.1, swap_seed=len(arrivals), swap_failures=swap_failures)
+    # Some steps take so long that it pays to save what was computed.
+    rng = random.Random(step_seed)
+    driver = Driver(
+        limits,
+        depth=depth,
+        step_s=lambda step: rng.choice([0.1, 0.1, 0.001, 0.001 * len(step.token_ids)]),
+        swap_seed=step_seed,
+        swap_failures=swap_failures,
+    )
     driver.fail_steps = fail_steps
     arrivals = [arrival for arrival in arrivals if fits(arrival, limits)]
     for turn in range(82):
@@ -166,5 +176,32 @@ def test_decodes_are_never_starved_and_long_prompts_move() -> None:
         if 1 in ends:
             progress.append(ends[1])
     assert (1, 0) in driver.finished or progress[-1] > 1000
+    driver.run()
+    driver.check_clean()
+
+
+@pytest.mark.parametrize("seed", range(80, 92))
+def test_tenants_in_a_small_pool_never_stick(seed: int) -> None:
+    """What the costs say changes from step to step, so that tenants are cut, preempted and let go at odd moments."""
+    rng = random.Random(seed)
+    limits = SchedulerLimits(
+        num_blocks=26,
+        block_tokens=4,
+        max_batch_size=16,
+        max_batch_tokens=64,
+        prefill_chunk_tokens=64,
+        enable_prefix_cache=False,
+        eos_token_ids=[3],
+    )
+    driver = Driver(limits, step_s=lambda step: rng.choice([1e-4, 1e-3, 1e-3 * len(step.token_ids), 1e-2]))
+    for request_id in range(40):
+        prompt = tuple(rng.choice([1, 2]) for _ in range(rng.choice([1, 2, 7, 8, 20, 60])))
+        sampling = SamplingParams(
+            n=rng.choice([1, 1, 2, 5]), max_tokens=rng.randrange(1, 40), ignore_eos=rng.random() < 0.5
+        )
+        driver.add(
+            request_id,
+            GenerateRequest(prompt, sampling, tenant=rng.choice("ab"), priority=rng.choice([0, 0, 1])),
+        )
     driver.run()
     driver.check_clean()

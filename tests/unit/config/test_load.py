@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from plait.config import EngineConfig, Machine, PlaitConfig, load_config, resolve
 from plait.config.load import all_fields
-from plait.config.values import parse_bytes
+from plait.config.values import parse_bytes, parse_weights
 from plait.errors import ConfigError
 
 DESIGN_YAML = """\
@@ -223,3 +223,16 @@ def test_parse_bytes_never_fails_otherwise(text: str) -> None:
     else:
         with pytest.raises(ValueError, match="not a number of bytes"):
             parse_bytes(text)
+
+
+def test_tenant_weights() -> None:
+    assert parse_weights("") == []
+    assert parse_weights("10.0.0.5=4, 2001:db8::/64=0.5,") == [("10.0.0.5", 4.0), ("2001:db8::/64", 0.5)]
+    config = load_config(overrides={"tenant_weights": "a=2"})
+    assert config.engine.tenant_weights == "a=2"
+
+
+@pytest.mark.parametrize("text", ["a", "=1", "a=", "a=0", "a=-1", "a=nan", "a=1e9", "a=1,a=2", "a=1=b"])
+def test_tenant_weights_that_are_none_name_the_setting(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"tenant.weights"):
+        load_config(overrides={"tenant_weights": text})
