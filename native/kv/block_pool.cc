@@ -87,7 +87,7 @@ void BlockPool::append_cached(int32_t block) {
   state.newer = kNoBlock;
   (newest_ == kNoBlock ? oldest_ : states_[newest_].newer) = block;
   newest_ = block;
-  ++num_cached_;
+  num_cached_.add(1);
 }
 
 void BlockPool::remove_cached(int32_t block) {
@@ -96,7 +96,7 @@ void BlockPool::remove_cached(int32_t block) {
   (state.newer == kNoBlock ? newest_ : states_[state.newer].older) = state.older;
   state.older = state.newer = kNoBlock;
   state.is_cached = false;
-  --num_cached_;
+  num_cached_.add(-1);
 }
 
 void BlockPool::check_consistency() const {
@@ -116,7 +116,7 @@ void BlockPool::check_consistency() const {
     previous = block;
     ++num_listed;
   }
-  if (previous != newest_ || num_listed != num_cached_)
+  if (previous != newest_ || num_listed != num_cached())
     throw_internal("cache list has a wrong length", previous);
   for (int32_t block = 0; block < num_blocks(); ++block) {
     if ((num_seen[block] == 0) != (states_[block].num_refs > 0)) throw_internal("block lost", block);

@@ -13,6 +13,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/total.h"
 #include "kv/block_snapshot.h"
 
 namespace plait {
@@ -56,9 +57,9 @@ class BlockPool {
   bool is_cached(int32_t block) const { return states_[check(block)].is_cached; }
   int32_t num_blocks() const { return static_cast<int32_t>(states_.size()); }
   int32_t num_free() const { return static_cast<int32_t>(free_.size()); }
-  int32_t num_cached() const { return num_cached_; }
+  int32_t num_cached() const { return num_cached_.get(); }  // any thread
   // Free and cached: what allocation can still deliver.
-  int32_t num_available() const { return num_free() + num_cached_; }
+  int32_t num_available() const { return num_free() + num_cached(); }
 
   // Recounts everything in O(num_blocks); throws Error (kInternal) on a contradiction. For tests.
   void check_consistency() const;
@@ -80,7 +81,7 @@ class BlockPool {
   std::vector<int32_t> free_;  // a stack: the block freed last is the warmest in the CPU's caches
   int32_t oldest_ = kNoBlock;
   int32_t newest_ = kNoBlock;
-  int32_t num_cached_ = 0;
+  Total<int32_t> num_cached_;
   std::shared_ptr<BlockVersions> versions_;
 };
 

@@ -47,8 +47,8 @@ int32_t KvManager::open_sequence(int64_t seq_id, std::span<const int32_t> token_
   });
   sequence.num_committed = static_cast<int32_t>(sequence.blocks.size() * block_tokens_);
   sequence.num_granted = sequence.num_committed;
-  counters_.num_lookup_tokens += token_ids.size();
-  counters_.num_hit_tokens += sequence.num_committed;
+  totals_.num_lookup_tokens.add(token_ids.size());
+  totals_.num_hit_tokens.add(static_cast<uint64_t>(sequence.num_committed));
   return sequence.num_committed;
 }
 
@@ -102,7 +102,7 @@ void KvManager::make_writable(Sequence& sequence, size_t block_idx, bool has_con
     const int32_t own = allocate();
     if (has_content) {
       copies_.push_back({block, own});
-      ++counters_.num_copies;
+      totals_.num_copies.add(1);
     }
     release(block);
     sequence.blocks[block_idx] = own;
@@ -151,7 +151,7 @@ void KvManager::seal_tail(Sequence& sequence) {
         release(own);
         own = twin;
         sequence.snapshot.reset();
-        ++counters_.num_merged_blocks;
+        totals_.num_merged_blocks.add(1);
       }
     }
     sequence.key = key;
@@ -232,9 +232,12 @@ void KvManager::release_pins(const std::vector<int32_t>& blocks) {
 }
 
 KvCounters KvManager::counters() const {
-  KvCounters counters = counters_;
-  counters.num_versions = pool_.versions()->num_raises();
-  return counters;
+  return {.num_lookup_tokens = totals_.num_lookup_tokens.get(),
+          .num_hit_tokens = totals_.num_hit_tokens.get(),
+          .num_evictions = totals_.num_evictions.get(),
+          .num_copies = totals_.num_copies.get(),
+          .num_merged_blocks = totals_.num_merged_blocks.get(),
+          .num_versions = pool_.versions()->num_raises()};
 }
 
 void KvManager::reset_cache() {
@@ -262,7 +265,7 @@ int32_t KvManager::allocate() {
     if (evicted == BlockPool::kNoBlock)
       throw Error(ErrorCode::kInternal, "allocation without an available block");
     index_.erase(evicted);
-    ++counters_.num_evictions;
+    totals_.num_evictions.add(1);
   }
   return pool_.try_allocate();
 }

@@ -26,6 +26,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/total.h"
 #include "kv/block_pool.h"
 #include "kv/block_snapshot.h"
 #include "kv/prefix_index.h"
@@ -127,12 +128,13 @@ class KvManager {
   int32_t block_tokens() const { return block_tokens_; }
   // Free and evictable.
   int32_t num_free_blocks() const { return pool_.num_available(); }
-  // Evictable only: content kept for a later prompt.
+  // Evictable only: content kept for a later prompt. Any thread.
   int32_t num_cached_blocks() const { return pool_.num_cached(); }
   int32_t num_refs(int32_t block) const { return pool_.num_refs(block); }
   uint64_t block_version(int32_t block) const { return pool_.version(block); }
   // Of all blocks, for readers in other threads.
   std::shared_ptr<const BlockVersions> versions() const { return pool_.versions(); }
+  // Any thread.
   KvCounters counters() const;
 
   // Recounts everything; throws Error (kInternal) on a contradiction. For tests.
@@ -172,7 +174,10 @@ class KvManager {
   std::vector<int32_t> num_pins_;                           // by block
   int32_t num_pinned_blocks_ = 0;
   int64_t next_pin_ = 1;
-  KvCounters counters_;
+  // As in KvCounters.
+  struct {
+    Total<uint64_t> num_lookup_tokens, num_hit_tokens, num_evictions, num_copies, num_merged_blocks;
+  } totals_;
 };
 
 }  // namespace plait

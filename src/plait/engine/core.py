@@ -78,8 +78,9 @@ class EngineCore:
         self._is_ready = False
         self._dead_because: str | None = None
         self._metrics_base: dict[str, float] = {}
-        self._scheduler = _native.Scheduler(scheduler_limits(info, config, parts.kv_block_bytes), parts.kv)
+        self._kv = parts.kv
         self._swap = parts.swap
+        self._scheduler = _native.Scheduler(scheduler_limits(info, config, parts.kv_block_bytes), parts.kv)
         # Room for every request that may be live, its abort, and the stop.
         num_messages = 2 * (config.max_queued_requests + config.max_batch_size) + 16
         self._driver: Driver = new_driver(
@@ -189,6 +190,7 @@ class EngineCore:
             "step_gap_max_seconds": gauges.step_gap_max_seconds,
             "kv_blocks": self.info.num_kv_blocks,
             "kv_blocks_free": self._scheduler.num_free_blocks,
+            "kv_blocks_cached": self._kv.num_cached_blocks,
             **self._swap_gauges(),
             **(self._trace.metrics() if self._trace is not None else {}),
             **self._constants,
@@ -207,6 +209,7 @@ class EngineCore:
         stats = self._scheduler.stats
         gauges = self._driver.gauges
         accepts = self._driver.accepts
+        kv = self._kv.counters()
         return {
             "requests_total": self._num_submitted,
             "requests_accepted_total": accepts.count,
@@ -231,6 +234,12 @@ class EngineCore:
             "step_seconds_total": gauges.step_seconds_total,
             "forward_seconds_total": gauges.forward_seconds_total,
             "step_gap_seconds_total": gauges.step_gap_seconds_total,
+            "kv_lookup_tokens_total": kv["num_lookup_tokens"],
+            "kv_hit_tokens_total": kv["num_hit_tokens"],
+            "kv_versions_total": kv["num_versions"],
+            "kv_copies_total": kv["num_copies"],
+            "kv_evictions_total": kv["num_evictions"],
+            "kv_merged_blocks_total": kv["num_merged_blocks"],
         }
 
     def close(self) -> None:
