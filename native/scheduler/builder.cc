@@ -6,15 +6,9 @@
 
 namespace plait {
 
-StepBuilder::StepBuilder(KvManager& kv, const SchedulerLimits& limits, WaitingQueue& waiting,
-                         RunningSet& running, Growth& growth, Endings& endings, SchedulerStats& stats)
-    : kv_(kv),
-      limits_(limits),
-      waiting_(waiting),
-      running_(running),
-      growth_(growth),
-      endings_(endings),
-      stats_(stats) {}
+StepBuilder::StepBuilder(KvManager& kv, WaitingQueue& waiting, RunningSet& running, Growth& growth,
+                         Endings& endings, SchedulerStats& stats)
+    : kv_(kv), waiting_(waiting), running_(running), growth_(growth), endings_(endings), stats_(stats) {}
 
 void StepBuilder::begin(PlannedStep& plan, StepInput& step, int64_t step_id) {
   plan.clear();

@@ -49,7 +49,7 @@ Scheduler::Scheduler(SchedulerLimits limits, std::shared_ptr<KvManager> kv)
       endings_(waiting_, running_, stats_),
       growth_(*kv_, limits_, waiting_, running_, endings_, stats_),
       admission_(*kv_, limits_, waiting_, running_, growth_, endings_, stats_),
-      builder_(*kv_, limits_, waiting_, running_, growth_, endings_, stats_),
+      builder_(*kv_, waiting_, running_, growth_, endings_, stats_),
       results_(*kv_, limits_, endings_, stats_),
       pacer_(limits_.max_batch_tokens, limits_.prefill_chunk_tokens, limits_.target_step_s) {
   publish_gauges();
