@@ -6,11 +6,9 @@
 
 namespace plait {
 
-StepBuilder::StepBuilder(KvManager& kv, const SchedulerLimits& limits, WaitingQueue& waiting,
-                         RunningSet& running, Growth& growth, Endings& endings, FairShare& fair_share,
-                         SchedulerStats& stats)
+StepBuilder::StepBuilder(KvManager& kv, WaitingQueue& waiting, RunningSet& running, Growth& growth,
+                         Endings& endings, FairShare& fair_share, SchedulerStats& stats)
     : kv_(kv),
-      limits_(limits),
       waiting_(waiting),
       running_(running),
       growth_(growth),

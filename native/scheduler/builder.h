@@ -10,7 +10,6 @@
 #include "plan/step.h"
 #include "scheduler/endings.h"
 #include "scheduler/fair_share.h"
-#include "scheduler/limits.h"
 #include "scheduler/planned_step.h"
 #include "scheduler/preemption.h"
 #include "scheduler/running.h"
@@ -21,8 +20,8 @@ namespace plait {
 
 class StepBuilder {
  public:
-  StepBuilder(KvManager& kv, const SchedulerLimits& limits, WaitingQueue& waiting, RunningSet& running,
-              Growth& growth, Endings& endings, FairShare& fair_share, SchedulerStats& stats);
+  StepBuilder(KvManager& kv, WaitingQueue& waiting, RunningSet& running, Growth& growth, Endings& endings,
+              FairShare& fair_share, SchedulerStats& stats);
 
   // Empties both and gives them their id; their memory is used again.
   void begin(PlannedStep& plan, StepInput& step, int64_t step_id);
@@ -45,7 +44,6 @@ class StepBuilder {
   bool try_fork_one(const Sequence& parent, Sequence& child);
 
   KvManager& kv_;
-  const SchedulerLimits& limits_;
   WaitingQueue& waiting_;
   RunningSet& running_;
   Growth& growth_;

@@ -52,7 +52,7 @@ Scheduler::Scheduler(SchedulerLimits limits, std::shared_ptr<KvManager> kv)
       growth_(*kv_, limits_, waiting_, running_, endings_, swapping_, pacer_.costs(), stats_),
       admission_(*kv_, limits_, waiting_, running_, growth_, endings_, swapping_, stats_),
       fair_share_(limits_.max_batch_tokens, pacer_),
-      builder_(*kv_, limits_, waiting_, running_, growth_, endings_, fair_share_, stats_),
+      builder_(*kv_, waiting_, running_, growth_, endings_, fair_share_, stats_),
       results_(*kv_, limits_, endings_, stats_) {
   publish_gauges();
 }
