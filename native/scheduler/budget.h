@@ -21,6 +21,9 @@ constexpr double kMixedStepRatio = 2.2;
 // are what holds all up.
 constexpr double kCrowdRatio = 2.0;
 
+// Mixed steps between two of decodes only.
+constexpr int32_t kProbeInterval = 16;
+
 // A prompt that wants a slice.
 struct PromptNeed {
   int32_t remaining = 0;  // tokens that it still needs
@@ -52,6 +55,12 @@ class PrefillPacer {
                              int32_t least) const;
   // What that takes without a bound on time.
   double cost_s(std::span<const PromptNeed> prompts, int32_t room) const;
+  // Whether a step with decodes should go without prompt tokens, so that the costs of decodes are not lost
+  // sight of: during a long prompt their contexts grow, and what is left of a mixed step is taken for the
+  // prompt's.
+  bool should_probe(int32_t num_decodes) const {
+    return num_decodes > 0 && costs_.num_mixed_steps() >= kProbeInterval;
+  }
   // Seconds that the tokens of so many prompts may add to a step that has these decodes; negative: no limit,
   // since there are no decodes or nothing was learned yet.
   double allowance_s(int32_t num_decodes, int64_t decode_positions, int32_t num_prompts) const;

@@ -81,7 +81,12 @@ std::vector<int32_t> FairShare::share_prompts(std::span<Sequence* const> prompts
   const auto num_decodes = static_cast<int32_t>(decodes.size());
   const int32_t room = max_batch_tokens_ - num_decodes;
   std::vector<int32_t> shares;
-  if (!try_share_by_tenant(room, step_id, prompts.size(), shares)) {
+  // One at a time: the counts lag behind by the steps in flight.
+  if (num_parts_ == 1 && pacer_.should_probe(num_decodes) &&
+      step_id >= last_probe_step_id_ + kProbeInterval) {
+    last_probe_step_id_ = step_id;
+    shares.assign(prompts.size(), 0);
+  } else if (!try_share_by_tenant(room, step_id, prompts.size(), shares)) {
     double allowance_s =
         pacer_.allowance_s(num_decodes, decode_positions, static_cast<int32_t>(prompts.size()));
     if (num_parts_ == 1 && is_lasting(step_id) && pacer_.costs().knows_prefills()) {

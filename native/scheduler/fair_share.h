@@ -71,6 +71,7 @@ class FairShare {
   bool has_passed_over_ = false;
   double lasting_s_ = 0.0;
   int64_t lasting_until_step_id_ = 0;
+  int64_t last_probe_step_id_ = -kProbeInterval;
 };
 
 }  // namespace plait

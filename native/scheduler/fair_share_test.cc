@@ -19,10 +19,10 @@ SchedulerLimits limits_of(double light_weight = 1.0) {
 }
 
 // One request after the other, 100 tokens in and 64 out; the longest latency and the mean one.
-std::pair<double, double> latencies_of(SimulatedEngine& engine, int32_t count) {
+std::pair<double, double> latencies_of(SimulatedEngine& engine, int32_t count, int64_t first_id = 1000) {
   double longest_s = 0.0;
   double sum_s = 0.0;
-  for (int64_t id = 1000; id < 1000 + count; ++id) {
+  for (int64_t id = first_id; id < first_id + count; ++id) {
     engine.add(id, 100, 64, "light");
     while (!engine.end_s.contains(id)) engine.turn();
     const double latency_s = engine.end_s[id] - engine.begin_s[id];
@@ -34,7 +34,7 @@ std::pair<double, double> latencies_of(SimulatedEngine& engine, int32_t count) {
 
 int32_t tokens_of_crowd(const SimulatedEngine& engine) {
   int32_t sum = 0;
-  for (const auto& [id, count] : engine.num_tokens) sum += id >= 0 && id < 1000 ? count : 0;
+  for (const auto& [id, count] : engine.num_tokens) sum += id >= 0 && id < 999 ? count : 0;
   return sum;
 }
 
@@ -46,7 +46,8 @@ TEST(one_request_at_a_time_is_answered_beside_a_crowd_of_another_tenant) {
   SimulatedEngine busy(limits_of());
   for (int64_t id = 0; id < 200; ++id) busy.add(id, 100, 64, "crowd");
   for (int32_t i = 0; i < 200; ++i) busy.turn();  // it has all the slots by now
-  CHECK_EQ(busy.scheduler.num_running(), int64_t{64});
+  CHECK(busy.scheduler.num_running() >= 60);
+  CHECK(latencies_of(busy, 1, 999).first < 2.5 * alone_s);  // it waits for two long steps that are in flight
   const int32_t num_before = tokens_of_crowd(busy);
   const auto [longest_s, mean_s] = latencies_of(busy, 20);
   std::printf("alone %.0f ms; beside a crowd %.0f ms, at most %.0f ms; the crowd got %d tokens meanwhile\n",

@@ -1,6 +1,7 @@
 // A long prompt among running streams, on a simulated machine: how much it stretches the gaps of the streams,
 // and how long it waits for its own first token.
 #include <algorithm>
+#include <deque>
 
 #include "base/test.h"
 #include "scheduler/simulated_engine.h"
@@ -54,6 +55,33 @@ TEST(a_target_is_kept_whatever_the_context) {
   const Pace pace = long_prompt_among(8, 0.05);
   CHECK(pace.longest_gap_s < 0.05 * 1.3);
   CHECK(pace.wait_s < long_prompt_among(8, 0.0).wait_s);
+}
+
+TEST(contexts_that_grow_during_a_long_prompt_are_not_taken_for_its_costs) {
+  SchedulerLimits limits;
+  limits.max_batch_size = 16;
+  SimulatedEngine engine(limits);
+  for (int64_t id = 1; id <= 8; ++id) engine.add(id, 100, 8000);
+  for (int32_t i = 0; i < 200; ++i) engine.turn();
+  engine.add(100, 30'000, 4);
+  int32_t num_probes = 0;
+  int32_t num_steps = 0;
+  std::deque<double> mixed_s;
+  while (num_steps < 3000 && !engine.first_token_s.contains(100)) {
+    const PlannedStep* plan = engine.scheduler.planned_step(false);
+    const bool is_mixed = plan != nullptr && plan->load.num_prefills > 0 && plan->load.num_decodes > 0;
+    const bool is_probe = plan != nullptr && plan->load.num_prefills == 0;
+    const double seconds = engine.turn();
+    ++num_steps;
+    if (is_probe) ++num_probes;
+    if (is_mixed && num_steps > 2500) mixed_s.push_back(seconds);
+  }
+  CHECK(num_probes > num_steps / 40 && num_probes < num_steps / 10);
+  // By now a step of the decodes alone takes 2 + 8 * (0.8 + 2800 * 0.15e-3) = 11.8 ms.
+  double sum_s = 0.0;
+  for (const double seconds : mixed_s) sum_s += seconds;
+  const double mean_s = sum_s / static_cast<double>(mixed_s.size());
+  CHECK(mean_s > 1.9 * 11.8e-3 && mean_s < 2.4 * 11.8e-3);
 }
 
 TEST_MAIN()

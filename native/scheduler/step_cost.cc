@@ -99,10 +99,12 @@ void CostLine::solve() {
 void StepCostModel::observe(const StepLoad& load, double step_s) {
   if (!(step_s > 0.0)) return;
   if (load.num_prefills == 0) {
+    num_mixed_steps_ = 0;
     if (load.num_decodes > 0) decode_.learn(features_of(load.num_decodes, load.decode_positions), step_s);
     return;
   }
   // Without decodes the fixed cost of a step is part of what the prompt tokens cost: it would be paid anyway.
+  if (load.num_decodes > 0) ++num_mixed_steps_;
   if (load.num_decodes > 0 && !decode_.has_learned()) return;
   const double rest_s = step_s - decode_s(load.num_decodes, load.decode_positions);
   prefill_.learn(features_of(load.num_prefills, load.prefill_positions), std::max(rest_s, 0.0));

@@ -63,12 +63,15 @@ class StepCostModel {
   double prefill_s(int32_t num_prefills, int64_t prefill_positions) const;
   // Of decode_s, what does not depend on how many there are.
   double fixed_s() const { return decode_.fixed_s(); }
+  // Steps with decodes and prompt tokens since the last one of decodes only.
+  int32_t num_mixed_steps() const { return num_mixed_steps_; }
   bool knows_decodes() const { return decode_.has_learned(); }
   bool knows_prefills() const { return prefill_.has_learned(); }
 
  private:
   CostLine decode_;
   CostLine prefill_;
+  int32_t num_mixed_steps_ = 0;
 };
 
 }  // namespace plait
