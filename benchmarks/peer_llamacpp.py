@@ -20,21 +20,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import resource
 import statistics
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from peer_llamacpp_build import BenchmarkError, find_peer, shorten
 
-BUSY_CPUS = 0.1
-"""Other work on the machine, in CPUs, from which on a round is no longer trusted."""
+from plait.bench.other_work import MAX_OTHER_CPUS, OtherWork
 
 
 class Work(NamedTuple):
@@ -248,7 +244,7 @@ def to_json(
         "schema_version": 1,
         "machine": rounds[-1].machine,
         "settings": asdict(settings) | {"model": settings.model.name},
-        "is_trusted": max(others) <= BUSY_CPUS,
+        "is_trusted": max(others) <= MAX_OTHER_CPUS,
         "rows": [asdict(row) for row in rows],
         "rounds": [
             {
@@ -261,42 +257,6 @@ def to_json(
             for r, other in zip(rounds, others, strict=True)
         ],
     }
-
-
-# ---- other work on the machine
-
-
-class OtherWork:
-    """Measures what others do on our CPUs, the hypervisor's stolen time included, while we measure."""
-
-    def __init__(self) -> None:
-        self._begin = self._now()
-
-    def num_cpus(self) -> float:
-        """CPUs that others kept busy on average since the beginning; processes of ours must have ended."""
-        seconds, busy, own = (b - a for a, b in zip(self._begin, self._now(), strict=True))
-        return max(busy - own, 0.0) / max(seconds, 1e-9)
-
-    @staticmethod
-    def _now() -> tuple[float, float, float]:
-        """Seconds: the clock, of all work on our CPUs, of our own and our ended processes' work."""
-        usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-        own = sum(usage.ru_utime + usage.ru_stime for usage in usages)
-        stat = Path("/proc/stat").read_text(encoding="ascii")
-        ticks = busy_ticks(stat, os.sched_getaffinity(0))
-        return time.monotonic(), ticks / os.sysconf("SC_CLK_TCK"), own
-
-
-def busy_ticks(stat: str, cpus: Iterable[int]) -> int:
-    """Ticks that ``cpus`` were not idle, from the text of /proc/stat."""
-    names = {f"cpu{cpu}" for cpu in cpus}
-    total = 0
-    for line in stat.splitlines():
-        name, *fields = line.split()
-        if name in names:
-            user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, fields[:8])
-            total += user + nice + system + irq + softirq + steal
-    return total
 
 
 # ---- command line
@@ -366,7 +326,7 @@ def run(arguments: argparse.Namespace) -> None:
     rows = compare(rounds, settings.works())
     print(f"{settings.model.name}, {settings.num_threads} threads, {settings.rounds} rounds")
     print(format_table(rows))
-    if max(others) > BUSY_CPUS:
+    if max(others) > MAX_OTHER_CPUS:
         print(f"NOT TO BE TRUSTED: other work kept up to {max(others):.1f} CPUs busy during a round")
     result = to_json(rounds, others, rows, settings)
     if arguments.json == "-":

@@ -104,6 +104,10 @@ def test_accept_probes(client: EngineClient) -> None:
     assert 0 < figures.submit_call.p50_s <= figures.accepted.max_s
     assert figures.accepted.p50_s > 0
     assert figures.step_mean_s > 0
+    if figures.is_counted:
+        assert 0 <= (figures.within_2ms_share or 0.0) <= 1
+        assert figures.engine_mean_s is not None
+        assert 0 < figures.engine_mean_s <= figures.accepted.max_s
     assert client.metrics()["requests_live"] == 0
 
 

@@ -197,3 +197,27 @@ def test_a_full_queue_and_close_under_load(smollm2_path: Path, config: Path) -> 
     with pytest.raises(ShuttingDownError):
         client.submit(GenerateRequest((1,)), Stream())
     client.close()
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda path: path.stem)
+def test_a_pool_of_a_tenth_of_the_need(smollm2_path: Path, config: Path) -> None:
+    """Twelve sequences of ten blocks each share twelve blocks: all end with the right tokens, by preemption."""
+    block_bytes = 30 * 3 * 64 * 2 * 2 * 16
+    settings = settings_of(config) | {"kv_cache_bytes": 12 * block_bytes, "max_model_len": 190}
+    sampling = SamplingParams(temperature=0.8, seed=3, max_tokens=80, logprobs=1, ignore_eos=True)
+    prompts = [tuple((i * 977 + k * 31) % 40_000 for k in range(80)) for i in range(12)]
+    requests = [GenerateRequest(prompt, sampling) for prompt in prompts]
+    client = start(smollm2_path, **settings)
+    try:
+        assert client.info.num_kv_blocks == 12
+        together = run(client, requests)
+        assert client.metrics()["preemptions_total"] > 0
+        alone = [run(client, [request])[0] for request in requests]
+        assert [a[0].content() for a in together] == [a[0].content() for a in alone]
+        with pytest.raises(InvalidRequestError) as refusal:
+            client.submit(GenerateRequest(tuple(range(150)), SamplingParams(max_tokens=100)), Stream())
+        assert "150" in refusal.value.message
+        assert "190" in refusal.value.message
+        eventually(lambda: is_idle(client))
+    finally:
+        client.close()

@@ -179,19 +179,6 @@ def test_a_result_of_a_busy_machine_says_so() -> None:
     ]
 
 
-def test_busy_ticks_are_all_but_idle_and_of_our_cpus() -> None:
-    stat = "cpu  9 9 9 9 9 9 9 9 0 0\ncpu0 1 2 4 99 99 8 16 32 0 0\ncpu1 1 0 0 5 0 0 0 0 0 0\ncpu10 7 0 0 0 0 0 0 0"
-    assert peer.busy_ticks(stat, {0}) == 1 + 2 + 4 + 8 + 16 + 32
-    assert peer.busy_ticks(stat, {0, 1}) == 64
-
-
-def test_other_work_leaves_out_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All work, and our share of it, in seconds: 10 s pass, 14 are worked, 11 of them by us."""
-    moments = iter([(100.0, 50.0, 5.0), (110.0, 64.0, 16.0)])
-    monkeypatch.setattr(peer.OtherWork, "_now", staticmethod(lambda: next(moments)))
-    assert peer.OtherWork().num_cpus() == pytest.approx(0.3)
-
-
 def test_a_missing_measurement_is_an_error() -> None:
     settings = Settings(Path("m"), 2, batches=(1, 4, 32))
     with pytest.raises(BenchmarkError, match="llama-batched-bench reported nothing for decode, batch 32"):

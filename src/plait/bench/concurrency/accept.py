@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from plait.bench.concurrency.figures import Spread
@@ -35,6 +36,11 @@ class AcceptFigures:
     accepted: Spread
     is_counted: bool
     """By the engine's own counter of accepted requests."""
+    within_2ms_share: float | None = None
+    """Of all requests meanwhile, as the engine itself measures it: from submit() until its main loop takes them. None:
+    it does not."""
+    engine_mean_s: float | None = None
+    """Measured in the same way."""
 
 
 def measure_accept(
@@ -68,7 +74,16 @@ def measure_accept(
         submit_call=Spread.of(submits),
         accepted=Spread.of(accepts),
         is_counted=ACCEPT_COUNTER in after,
+        within_2ms_share=_per_request("accepted_within_2ms_total", before, after),
+        engine_mean_s=_per_request("accept_seconds_total", before, after),
     )
+
+
+def _per_request(name: str, before: Mapping[str, float], after: Mapping[str, float]) -> float | None:
+    if name not in after or ACCEPT_COUNTER not in after:
+        return None
+    requests = after[ACCEPT_COUNTER] - before[ACCEPT_COUNTER]
+    return (after[name] - before[name]) / max(requests, 1.0)
 
 
 def _probe(client: EngineClient, draw: random.Random) -> tuple[int, int]:

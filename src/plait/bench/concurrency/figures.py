@@ -76,6 +76,8 @@ class Figures:
     """From the end of a step to the begin of the next."""
     is_gap_counted: bool
     """By the engine; otherwise it is all the time in no step, that of waiting for a request included."""
+    other_cpus: float
+    """CPUs that other work on the machine kept busy meanwhile."""
     load_share: float
     """What the load itself costs: callbacks and the thread that submits, as a share of one core."""
     steps: int
@@ -98,7 +100,7 @@ class Moment:
 
 
 def figures_of(
-    result: LoopResult, before: Moment, after: Moment, *, num_cores: float, pss_bytes: int
+    result: LoopResult, before: Moment, after: Moment, *, num_cores: float, pss_bytes: int, other_cpus: float
 ) -> Figures:
     turns = result.turns
     seconds = max((result.end_ns - result.begin_ns) / 1e9, 1e-9)
@@ -136,6 +138,7 @@ def figures_of(
         step_mean_s=step_s / max(steps, 1),
         gap_mean_s=gap_s / max(steps, 1),
         is_gap_counted=is_counted,
+        other_cpus=other_cpus,
         load_share=load_ns / 1e9 / seconds,
         steps=steps,
         preemptions=int(grown("preemptions_total")),

@@ -19,6 +19,7 @@ from plait.bench.concurrency.disturbance import DisturbanceFigures, measure_dist
 from plait.bench.concurrency.figures import Figures, Moment, figures_of, read_pss_bytes
 from plait.bench.concurrency.scenario import KvPool, Scenario
 from plait.bench.concurrency.work import draw_work
+from plait.bench.other_work import OtherWork
 from plait.client import EngineClient
 from plait.config import EngineConfig, read_machine
 from plait.engine import start_engine
@@ -157,11 +158,18 @@ def run_job(job: Job) -> JobResult:
 
 def _run_load(client: EngineClient, scenario: Scenario, num_clients: int) -> Figures:
     work = draw_work(scenario, num_clients, client.info)
+    others = OtherWork()
     before = Moment.now(client)
     result = run_closed_loop(client, work, num_clients, scenario.slow)
     after = Moment.now(client)
-    num_cores = read_machine().num_usable_cores
-    return figures_of(result, before, after, num_cores=num_cores, pss_bytes=read_pss_bytes())
+    return figures_of(
+        result,
+        before,
+        after,
+        num_cores=read_machine().num_usable_cores,
+        pss_bytes=read_pss_bytes(),
+        other_cpus=others.num_cpus(),
+    )
 
 
 def _measure_accept(client: EngineClient, sizes: ProbeSizes) -> AcceptFigures:

@@ -13,6 +13,7 @@ from plait.bench.concurrency.accept import AcceptFigures
 from plait.bench.concurrency.disturbance import DisturbanceFigures
 from plait.bench.concurrency.figures import Figures, Spread
 from plait.bench.concurrency.job import Candidate
+from plait.bench.other_work import MAX_OTHER_CPUS
 
 SCHEMA_VERSION = 1
 
@@ -139,12 +140,18 @@ class ConcurrencyReport:
     not_offered: Mapping[str, str]
     runs: tuple[LoadRun, ...]
 
+    @property
+    def other_cpus(self) -> float:
+        """What other work took at most during a run."""
+        return max((run.figures.other_cpus for run in self.runs), default=0.0)
+
     def to_json(self) -> dict[str, object]:
         published = {"source": PUBLISHED_SOURCE, "rows": [asdict(row) for row in PUBLISHED]}
         return {
             "bench": "concurrency",
             "level": "engine",
             "schema_version": SCHEMA_VERSION,
+            "is_trusted": self.other_cpus <= MAX_OTHER_CPUS,
             **asdict(self),
             "published": published,
         }

@@ -21,6 +21,7 @@ from plait.bench.concurrency.report import (
     Sweep,
 )
 from plait.bench.concurrency.verdict import clients_text, verdicts
+from plait.bench.other_work import MAX_OTHER_CPUS
 
 REFERENCE_MODE = "native"
 WIDTH = 132
@@ -50,6 +51,10 @@ def print_report(report: ConcurrencyReport, console: Console) -> None:
         console.print(sentence, markup=False, highlight=False)
     for label, reason in report.not_offered.items():
         console.print(f"not measured: {label}: {reason}", markup=False, highlight=False)
+    if report.other_cpus > MAX_OTHER_CPUS:
+        console.print(
+            f"NOT TO BE TRUSTED: other work kept up to {report.other_cpus:.1f} CPUs busy during a run"
+        )
     for difference in report.differences:
         console.print(f"WRONG: {difference}", markup=False, highlight=False)
 
@@ -120,7 +125,17 @@ def _latency_table(load: str, rows: Sequence[Row]) -> Table:
 def _machine_table(load: str, rows: Sequence[Row]) -> Table:
     table = _new_table(
         f"{load}: use of the machine",
-        ("CPU", "PSS MiB", "in a step", "gap ms", "steps", "preempted", "cached tok", "load's share"),
+        (
+            "CPU",
+            "PSS MiB",
+            "in a step",
+            "gap ms",
+            "steps",
+            "preempted",
+            "cached tok",
+            "load's share",
+            "others' CPUs",
+        ),
     )
     for row in rows:
         median = row.median
@@ -134,6 +149,7 @@ def _machine_table(load: str, rows: Sequence[Row]) -> Table:
             f"{median['preemptions']:.0f}",
             f"{median['cached_tokens']:.0f}",
             f"{median['load_share']:.2%}",
+            f"{median['other_cpus']:.2f}",
         )
     return table
 
@@ -216,7 +232,7 @@ def _accept_table(report: ConcurrencyReport) -> Table:
     first = report.accept[0].figures
     table = _new_table(
         f"taking a request in while {first.streams} streams decode, milliseconds ({first.probes} requests a round)",
-        ("step mean", "submit p50", "p99", "taken in p50", "p99", "max"),
+        ("step mean", "submit p50", "p99", "taken in p50", "p99", "max", "engine: mean", "in 2 ms"),
     )
     for candidate in dict.fromkeys(run.candidate for run in report.accept):
         runs = [run.figures for run in report.accept if run.candidate == candidate]
@@ -228,6 +244,8 @@ def _accept_table(report: ConcurrencyReport) -> Table:
             _median_ms(runs, lambda figures: figures.accepted.p50_s),
             _median_ms(runs, lambda figures: figures.accepted.p99_s),
             _median_ms(runs, lambda figures: figures.accepted.max_s),
+            _known([figures.engine_mean_s for figures in runs], ms),
+            _known([figures.within_2ms_share for figures in runs], lambda share: f"{share:.1%}"),
         )
     return table
 
@@ -276,6 +294,12 @@ def _first_token_ratio(runs: Sequence[DisturbanceRun], is_unpaced: bool) -> str:
 
 def _median_ms(items: Sequence[T], value: Callable[[T], float]) -> str:
     return ms(statistics.median(value(item) for item in items))
+
+
+def _known(values: Sequence[float | None], shown: Callable[[float], str]) -> str:
+    """The median of those that the engine gives."""
+    given = [value for value in values if value is not None]
+    return shown(statistics.median(given)) if given else ""
 
 
 def ms(seconds: float) -> str:

@@ -51,6 +51,8 @@ class Frame:
     """Between two steps while work waits."""
     first_token: Latency
     inter_token: Latency
+    accept: Latency
+    """From submission until the engine's main loop has taken a request in; since the start."""
     queue_depths: Mapping[str, float]
     kv_blocks: float | None
     kv_blocks_used: float | None
@@ -111,6 +113,11 @@ def make_frame(before: Look | None, now: Look) -> Frame:
         gap_mean_s=_ratio(grown("step_gap_seconds_total"), steps),
         first_token=_latency("time_to_first_token_seconds", before, now),
         inter_token=_latency("inter_token_latency_seconds", before, now),
+        accept=Latency(
+            _ratio(values.get("accept_seconds_total"), values.get("requests_accepted_total")),
+            values.get("accept_p50_seconds"),
+            values.get("accept_p99_seconds"),
+        ),
         queue_depths={
             name.removeprefix(_QUEUE): value for name, value in values.items() if name.startswith(_QUEUE)
         },

@@ -95,7 +95,11 @@ def _latencies(frame: Frame) -> Panel:
 
     return _panel(
         "latency: mean / p50 / p99, ms",
-        [("first token", row(frame.first_token)), ("between", row(frame.inter_token))],
+        [
+            ("first token", row(frame.first_token)),
+            ("between", row(frame.inter_token)),
+            ("taken in", row(frame.accept)),
+        ],
     )
 
 

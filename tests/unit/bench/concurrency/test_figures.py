@@ -63,7 +63,7 @@ def test_rates_and_latencies() -> None:
         2.5,
         counters(steps_total=25, step_seconds_total=1.76, preemptions_total=4, cached_tokens_total=48),
     )
-    figures = figures_of(result, before, after, num_cores=2, pss_bytes=123)
+    figures = figures_of(result, before, after, num_cores=2, pss_bytes=123, other_cpus=0.3)
     assert (figures.seconds, figures.requests, figures.aborted) == (1.0, 2, 1)
     assert (figures.prompt_tokens, figures.output_tokens) == (30, 8)
     assert figures.requests_per_s == 2.0
@@ -75,7 +75,7 @@ def test_rates_and_latencies() -> None:
     assert figures.submit_call.p50_s == pytest.approx(0.0001)
     assert figures.cpu_seconds == 1.5
     assert figures.cpu_share == 0.75
-    assert figures.pss_bytes == 123
+    assert (figures.pss_bytes, figures.other_cpus) == (123, 0.3)
     # Open from 0 to 200 and from 250 to 1000 ms; 760 ms of that in a step.
     assert figures.busy_share == pytest.approx(0.8)
     assert figures.step_mean_s == pytest.approx(0.038)
@@ -90,7 +90,7 @@ def test_the_engines_own_gap_counter_is_used() -> None:
     result = LoopResult(0, 100 * MS, [turn(0, [50, 100])])
     before = Moment(0.0, counters(**{GAP_COUNTER: 1.0}))
     after = Moment(0.1, counters(steps_total=10, step_seconds_total=0.05, **{GAP_COUNTER: 1.002}))
-    figures = figures_of(result, before, after, num_cores=1, pss_bytes=0)
+    figures = figures_of(result, before, after, num_cores=1, pss_bytes=0, other_cpus=0.0)
     assert figures.is_gap_counted
     assert figures.gap_mean_s == pytest.approx(0.0002)
 

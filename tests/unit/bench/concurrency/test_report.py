@@ -183,6 +183,14 @@ def test_one_mode_alone_still_makes_a_report() -> None:
     assert ElementTree.fromstring(draw_report(report(runs))).tag == f"{SVG}svg"
 
 
+def test_other_work_on_the_machine_is_told() -> None:
+    quiet, busy = load_run("threads"), load_run("native", other_cpus=0.4)
+    assert "NOT TO BE TRUSTED" not in printed([quiet])
+    assert "NOT TO BE TRUSTED: other work kept up to 0.4 CPUs busy" in printed([quiet, busy])
+    assert report([quiet]).to_json()["is_trusted"] is True
+    assert report([quiet, busy]).to_json()["is_trusted"] is False
+
+
 def test_probes_alone_make_a_report() -> None:
     text = printed([])
     assert "taking a request in" in text

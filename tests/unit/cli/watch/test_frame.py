@@ -37,6 +37,10 @@ FIRST: dict[str, float] = {
     "kv_blocks_free": 75.0,
     "kv_blocks_cached": 20.0,
     "kv_copies_total": 6.0,
+    "requests_accepted_total": 10.0,
+    "accept_seconds_total": 0.002,
+    "accept_p50_seconds": 0.0001,
+    "accept_p99_seconds": 0.0009,
 }
 SECOND = {
     **FIRST,
@@ -148,6 +152,7 @@ def test_everything_is_drawn() -> None:
         "25 of 100",
         "20.0% of prompt tokens",
         "copies",
+        "0.2 / 0.1 / 0.9 (in all)",
         "submissions",
     ):
         assert part in text, part
