@@ -214,8 +214,7 @@ IoPool::IoPool(int32_t num_threads, size_t depth) {
 IoPool::~IoPool() { stop(); }
 
 void IoPool::stop() {
-  is_stopping_.store(true, std::memory_order_release);
-  for (auto& lane : lanes_) lane->bell.ring();
+  for (auto& lane : lanes_) lane->jobs.close();
   for (auto& lane : lanes_) {
     if (lane->thread.joinable()) lane->thread.join();
   }
@@ -226,29 +225,21 @@ bool IoPool::try_submit(IoJob&& job, int32_t lane_idx) {
     throw Error(ErrorCode::kInvalidArgument, "there is no lane " + std::to_string(lane_idx) +
                                                  " in an I/O pool of " + std::to_string(num_threads()));
   }
-  Lane& lane = *lanes_[static_cast<size_t>(lane_idx)];
-  if (!lane.jobs.try_push(std::move(job))) return false;
-  lane.bell.ring();
-  return true;
+  return lanes_[static_cast<size_t>(lane_idx)]->jobs.try_push(std::move(job));
 }
 
 void IoPool::loop(Lane& lane, size_t lane_idx) {
   pthread_setname_np(pthread_self(), ("plait-file-" + std::to_string(lane_idx)).c_str());
   for (;;) {
-    const uint32_t epoch = lane.bell.epoch();
-    const bool is_stopping = is_stopping_.load(std::memory_order_acquire);
     IoJob job;
-    if (lane.jobs.try_pop(job)) {
-      const IoResult result = run_job(job);
-      if (job.trace != nullptr) record_trace(*job.trace, result.begin_ns, result.end_ns, job.trace_args);
-      if (job.done) job.done(result);
-    } else if (is_stopping) {
-      return;
-    } else {
+    if (!lane.jobs.try_pop(job)) {
       static constexpr TraceName kTrace = {"wait", "io"};
       const TraceScope trace(kTrace);
-      lane.bell.wait(epoch, -1);
+      if (!lane.jobs.wait_pop(job, -1)) return;
     }
+    const IoResult result = run_job(job);
+    if (job.trace != nullptr) record_trace(*job.trace, result.begin_ns, result.end_ns, job.trace_args);
+    if (job.done) job.done(result);
   }
 }
 

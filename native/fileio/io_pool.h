@@ -19,7 +19,7 @@
 #include <thread>
 #include <vector>
 
-#include "sync/doorbell.h"
+#include "sync/channel.h"
 #include "sync/mpsc_ring.h"
 #include "trace/trace.h"
 
@@ -91,17 +91,16 @@ class IoPool {
 
  private:
   struct Lane {
-    explicit Lane(size_t depth) : jobs(depth) {}
-    MpscRing<IoJob> jobs;
-    Doorbell bell;
+    explicit Lane(size_t depth) : jobs(depth, kSpinNs) {}
+    Channel<MpscRing<IoJob>> jobs;
     std::thread thread;
   };
   void loop(Lane& lane, size_t lane_idx);
   void stop();
 
+  static constexpr int64_t kSpinNs = 0;  // a file takes longer than a wake-up
+
   std::vector<std::unique_ptr<Lane>> lanes_;
-  // Written by the destructor (release), read by the lanes (acquire).
-  std::atomic<bool> is_stopping_{false};
 };
 
 }  // namespace plait

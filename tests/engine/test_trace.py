@@ -196,6 +196,19 @@ def test_other_modes_have_traces_too(
     assert {"schedule", "submit", "results", "deliver", "step", "attention", "sample"} <= names
 
 
+@pytest.mark.model
+def test_a_real_model_gives_a_whole_trace(smollm2_path: Path, tmp_path: Path) -> None:
+    real = Run(smollm2_path, tmp_path / "trace.json", kv_cache_bytes=256 << 20)
+    trace = real.trace
+    assert trace.num_dropped_events == 0
+    assert {"plait-main", "plait-io", "plait-compute", "plait-team-1"} <= set(trace.lanes)
+    assert all(overlaps(lane) == [] for lane in trace.all_lanes())
+    steps = trace.lane("plait-compute").named("step")
+    begin_ns, end_ns = real.window
+    metric = real.delta("step_seconds_total") / ((end_ns - begin_ns) * 1e-9)
+    assert busy_share(steps, begin_ns, end_ns) == pytest.approx(metric, abs=0.02)
+
+
 def test_a_file_that_cannot_be_written_is_told_before_anything_is_loaded(model: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"--trace: .*none/trace\.json: No such file or directory"):
         start_engine(model, config(trace=str(tmp_path / "none" / "trace.json")))

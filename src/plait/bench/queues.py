@@ -335,6 +335,8 @@ def measure_latency(
                 per_s = (busy.count - before) / (time.perf_counter() - begin)
             finally:
                 busy.stop()
+        with _switch_interval(max(settings.intervals_s)):
+            alone_per_s = max(alone_per_s, _busy_alone_per_s())
     return Latency.of(what, name, runs, busy=(interval_s, per_s / alone_per_s))
 
 

@@ -90,7 +90,7 @@ def _print_report(report: QueueReport) -> None:
     console.print(rates)
     latencies = Table(box=SIMPLE_HEAD, pad_edge=False)
     latencies.add_column("one at a time", no_wrap=True)
-    for name in ("beside", "p50 us", "p99 us", "it gets done"):
+    for name in ("beside", "p50 us", "p99 us", "busy gets"):
         latencies.add_column(name, justify="right", no_wrap=True)
     for row in report.latencies:
         beside = "" if row.busy_interval_s is None else f"busy, {row.busy_interval_s * 1e3:g} ms"
