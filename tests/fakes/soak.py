@@ -176,6 +176,9 @@ class Holdings:
         # The folder that is read has a descriptor itself.
         return cls(len(os.listdir("/proc/self/fd")) - 1, len(list(Path("/proc/self/task").iterdir())))
 
+    def is_within(self, other: Holdings) -> bool:
+        return self.descriptors <= other.descriptors and self.threads <= other.threads
+
     @staticmethod
     def thread_names() -> list[str]:
         """As the system knows them."""
