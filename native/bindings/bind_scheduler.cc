@@ -93,7 +93,7 @@ void register_outputs(nb::module_& m) {
 }
 
 void register_stats(nb::module_& m) {
-  const auto total = [](Gauge SchedulerStats::* member) {
+  const auto total = [](Gauge<int64_t> SchedulerStats::* member) {
     return [member](const SchedulerStats& stats) { return (stats.*member).get(); };
   };
   nb::class_<SchedulerStats>(m, "SchedulerStats",

@@ -13,7 +13,7 @@
 #include <memory>
 #include <vector>
 
-#include "base/total.h"
+#include "base/gauge.h"
 #include "kv/block_snapshot.h"
 
 namespace plait {
@@ -81,7 +81,7 @@ class BlockPool {
   std::vector<int32_t> free_;  // a stack: the block freed last is the warmest in the CPU's caches
   int32_t oldest_ = kNoBlock;
   int32_t newest_ = kNoBlock;
-  Total<int32_t> num_cached_;
+  Gauge<int32_t> num_cached_;
   std::shared_ptr<BlockVersions> versions_;
 };
 

@@ -26,7 +26,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/total.h"
+#include "base/gauge.h"
 #include "kv/block_pool.h"
 #include "kv/block_snapshot.h"
 #include "kv/prefix_index.h"
@@ -176,7 +176,7 @@ class KvManager {
   int64_t next_pin_ = 1;
   // As in KvCounters.
   struct {
-    Total<uint64_t> num_lookup_tokens, num_hit_tokens, num_evictions, num_copies, num_merged_blocks;
+    Gauge<uint64_t> num_lookup_tokens, num_hit_tokens, num_evictions, num_copies, num_merged_blocks;
   } totals_;
 };
 

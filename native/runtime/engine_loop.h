@@ -22,6 +22,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/gauge.h"
 #include "base/latency_histogram.h"
 #include "runtime/compute_thread.h"
 #include "runtime/swap_transfers.h"
@@ -131,7 +132,8 @@ class EngineLoop {
   StepInput step_;
   StepResult result_;
 
-  Gauge num_steps_, num_failed_steps_, step_ns_, forward_ns_, num_steps_in_flight_, last_progress_ns_;
+  Gauge<int64_t> num_steps_, num_failed_steps_, step_ns_, forward_ns_, num_steps_in_flight_,
+      last_progress_ns_;
   LatencyHistogram accepts_;
   bool is_started_ = false;
   std::thread thread_;

@@ -127,7 +127,8 @@ class Scheduler {
   int64_t num_steps_ = 0;
   int64_t num_sequences_ = 0;
   int64_t work_since_ns_ = 0;  // when the request arrived that ended the last idle time
-  Gauge num_requests_, num_waiting_, num_running_, num_free_blocks_, prefill_token_ns_, hold_until_ns_;
+  Gauge<int64_t> num_requests_, num_waiting_, num_running_, num_free_blocks_, prefill_token_ns_,
+      hold_until_ns_;
 };
 
 }  // namespace plait

@@ -2,42 +2,31 @@
 // so values read together may be of different moments.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 
+#include "base/gauge.h"
 #include "scheduler/sequence.h"
 
 namespace plait {
 
-// One writer; readers in any thread. Relaxed: it orders nothing.
-class Gauge {
- public:
-  void set(int64_t value) { value_.store(value, std::memory_order_relaxed); }
-  void add(int64_t amount) { set(get() + amount); }
-  int64_t get() const { return value_.load(std::memory_order_relaxed); }
-
- private:
-  std::atomic<int64_t> value_{0};
-};
-
 struct SchedulerStats {
-  Gauge requests_total;
-  Gauge requests_dequeued_total;  // left the queue for the first time: admitted, or ended before
-  Gauge dequeued_prompt_tokens_total;
-  Gauge dequeued_choices_total;  // got a slot for the first time, or ended before
-  Gauge requests_finished_total;
-  Gauge choices_aborted_total;
-  Gauge choices_failed_total;
-  Gauge prompt_tokens_total;
-  Gauge cached_tokens_total;
-  Gauge generated_tokens_total;
-  Gauge prefill_tokens_total;  // their KV was computed by prefill, recomputation included
-  Gauge dropped_tokens_total;  // sampled in a step that was already running when the sequence ended
-  Gauge preemptions_total;
-  Gauge saved_sequences_total;    // preempted ones whose KV was saved
-  Gauge fetched_sequences_total;  // those that went on with it
-  Gauge fetched_tokens_total;     // positions that were not computed again
-  Gauge failed_transfers_total;   // saves and fetches
+  Gauge<int64_t> requests_total;
+  Gauge<int64_t> requests_dequeued_total;  // left the queue for the first time: admitted, or ended before
+  Gauge<int64_t> dequeued_prompt_tokens_total;
+  Gauge<int64_t> dequeued_choices_total;  // got a slot for the first time, or ended before
+  Gauge<int64_t> requests_finished_total;
+  Gauge<int64_t> choices_aborted_total;
+  Gauge<int64_t> choices_failed_total;
+  Gauge<int64_t> prompt_tokens_total;
+  Gauge<int64_t> cached_tokens_total;
+  Gauge<int64_t> generated_tokens_total;
+  Gauge<int64_t> prefill_tokens_total;  // their KV was computed by prefill, recomputation included
+  Gauge<int64_t> dropped_tokens_total;  // sampled in a step that was already running when the sequence ended
+  Gauge<int64_t> preemptions_total;
+  Gauge<int64_t> saved_sequences_total;    // preempted ones whose KV was saved
+  Gauge<int64_t> fetched_sequences_total;  // those that went on with it
+  Gauge<int64_t> fetched_tokens_total;     // positions that were not computed again
+  Gauge<int64_t> failed_transfers_total;   // saves and fetches
 
   // Counts a choice that gets a slot, or ends: once, whatever comes later.
   void leave_queue(Sequence& seq) {

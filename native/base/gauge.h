@@ -7,10 +7,11 @@
 namespace plait {
 
 template <typename T>
-class Total {
+class Gauge {
  public:
   T get() const { return value_.load(std::memory_order_relaxed); }
-  void add(T amount) { value_.store(get() + amount, std::memory_order_relaxed); }
+  void set(T value) { value_.store(value, std::memory_order_relaxed); }
+  void add(T amount) { set(get() + amount); }
 
  private:
   std::atomic<T> value_{0};
