@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "base/latency_histogram.h"
 #include "bindings/bindings.h"
-#include "parallel/thread_slice.h"
+#include "parallel/messenger_thread.h"
 #include "sync/doorbell.h"
 #include "sync/mpsc_ring.h"
 #include "sync/spsc_ring.h"
@@ -140,11 +140,9 @@ void register_ring(nb::module_& m, const char* name, const char* doc) {
 }  // namespace
 
 void register_sync(nb::module_& m) {
-  m.def(
-      "set_messenger_slice", [] { return set_thread_slice(kMessengerSliceNs); },
-      "Let the calling thread have the CPU soon whenever it wakes, see native/parallel/thread_slice.h. False "
-      "where "
-      "the kernel does not know how.");
+  m.def("favour_messenger_thread", &favour_messenger_thread,
+        "Let the calling thread have the CPU soon whenever it wakes, see native/parallel/messenger_thread.h. "
+        "False where the kernel refuses.");
   nb::class_<LatencyHistogram>(m, "LatencyHistogram",
                                "How long something took, by size. One thread notes, any thread reads.")
       .def(nb::init<>())

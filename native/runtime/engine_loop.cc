@@ -6,8 +6,8 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "parallel/messenger_thread.h"
 #include "parallel/team.h"
-#include "parallel/thread_slice.h"
 #include "trace/trace.h"
 
 namespace plait {
@@ -96,7 +96,7 @@ bool EngineLoop::join(int64_t timeout_ns) {
 
 void EngineLoop::thread_main() {
   name_this_thread("plait-main");
-  set_thread_slice(kMessengerSliceNs);
+  favour_messenger_thread();
   std::string error;
   try {
     run();

@@ -52,9 +52,9 @@ class GgufFile:
         (inode, size, modified_ns, changed_ns) of the mapped file as it is now.
         """
 
-def set_messenger_slice() -> bool:
+def favour_messenger_thread() -> bool:
     """
-    Let the calling thread have the CPU soon whenever it wakes, see native/parallel/thread_slice.h. False where the kernel does not know how.
+    Let the calling thread have the CPU soon whenever it wakes, see native/parallel/messenger_thread.h. False where the kernel refuses.
     """
 
 class LatencyHistogram:

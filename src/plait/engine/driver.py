@@ -83,7 +83,7 @@ def new_thread(name: str, target: Callable[[], None], *, passes_messages: bool =
             with open(path, "w", encoding="ascii") as comm:
                 comm.write(name[:15])
         if passes_messages:
-            _native.set_messenger_slice()
+            _native.favour_messenger_thread()
         target()
 
     return threading.Thread(target=run, name=name, daemon=True)
