@@ -1,0 +1,55 @@
+"""The scripts in benchmarks/ that drive an engine run on a small model and report what they measured."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes.tiny_gguf import write_tiny_llama
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture
+def run_bench(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Runs a script on a small model: what the last line of its output says."""
+    model = write_tiny_llama(tmp_path / "tiny.gguf", "Q8_0")
+
+    def run(name: str, *arguments: str) -> Any:
+        spec = importlib.util.spec_from_file_location(f"bench_{name}", FOLDER / f"{name}.py")
+        assert spec is not None
+        assert spec.loader is not None
+        bench = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, spec.name, bench)  # its dataclasses look their module up
+        spec.loader.exec_module(bench)
+        bench.main([str(model), *arguments])
+        return json.loads(capsys.readouterr().out.splitlines()[-1])
+
+    return run
+
+
+def test_both_kv_caches_are_measured_in_each_round(run_bench: Any) -> None:
+    result = run_bench(
+        "kv_cache", "--contexts", "8,24", "--rounds", "3", "--decode-tokens", "4", "--threads", "1"
+    )
+    assert [row["context"] for row in result["rows"]] == [8, 24]
+    for row in result["rows"]:
+        assert {dtype: len(times) for dtype, times in row["token_s"].items()} == {"f16": 3, "q8": 3}
+        assert all(seconds > 0 for times in row["token_s"].values() for seconds in times)
+        assert row["q8_over_f16"] > 0
+
+
+def test_both_tenants_make_progress_in_every_mode(run_bench: Any) -> None:
+    result = run_bench(
+        "tenants", "--flood", "20", "--requests", "3", "--prompt-tokens", "8", "--output-tokens", "4"
+    )
+    assert [row["mode"] for row in result["rows"]] == ["threads", "coroutine", "native"]
+    for row in result["rows"]:
+        assert len(row["alone_s"]) == len(row["beside_s"]) == 3
+        assert row["ratio"] > 0
+        assert row["crowd_tokens_per_s"] > 0
