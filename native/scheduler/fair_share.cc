@@ -10,7 +10,7 @@ namespace {
 
 // Who wants more than its share gets so much of it: the others also waited for the steps that were in flight
 // when they came.
-constexpr double kCrowdShare = 0.4;
+constexpr double kCrowdShare = 0.6;
 // Steps.
 constexpr int64_t kMoveInterval = 4;
 constexpr int64_t kLastingSteps = 4;
