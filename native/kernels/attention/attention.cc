@@ -19,7 +19,7 @@ size_t padded_rows(int32_t group, int32_t num_queries) {
 size_t attention_scratch_bytes(const KvLayout& layout, int32_t group, int32_t num_queries) {
   const auto head_dim = static_cast<size_t>(layout.head_dim);
   const size_t rows = padded_rows(group, num_queries);
-  const size_t floats = rows * (3 * head_dim + kChunk + kRowArrays) + 2 * kChunk * head_dim;
+  const size_t floats = rows * (3 * head_dim + kChunk + kRowArrays);
   return sizeof(float) * floats + sizeof(int16_t) * rows * (head_dim + kChunk);
 }
 
@@ -37,8 +37,6 @@ Work carve_work(const AttentionArgs& args) {
   w.acc = take(rows * head_dim);
   w.total = take(rows * head_dim);
   w.weights = take(rows * kChunk);
-  w.k32 = take(kChunk * head_dim);
-  w.v32 = take(kChunk * head_dim);
   w.q_scale = take(rows);
   w.weight_scale = take(rows);
   w.max = take(rows);

@@ -15,29 +15,27 @@
 
 namespace plait::PLAIT_LANES {
 
-// K and V of one chunk as the products read them: elements of type B, f16 in the pool or f32 in scratch.
-template <typename B>
+// K and V of one chunk in the pool.
 struct Chunk {
-  const B* k[kSpans];  // span s: k[s] + d * k_stride + position in the span
+  const uint16_t* k[kSpans];  // span s: k[s] + d * k_stride + position in the span
   int64_t k_stride = 0;
-  const B* v[kSpans];  // span s: v[s] + column_offset(column) + (position in the span) * v_stride
+  const uint16_t* v[kSpans];  // span s: v[s] + (position in the span) * v_stride + column
   int64_t v_stride = 0;
-  int64_t v_tile_stride = 0;  // from one tile of 16 columns to the next
-  int64_t k_ahead[kSpans];    // f16: elements from span s to the same span of the next chunk
+  int64_t k_ahead[kSpans];  // elements from span s to the same span of the next chunk
   int64_t v_ahead[kSpans];
 };
 
-// acc[r][part][v] += a[r * a_stride + k] * b[part][k * b_stride + 8 v ..], k rising. Elements in the pool
-// (f16) are fetched `ahead` elements further on into the second-level cache as well: the next chunk lies in
+// acc[r][part][v] += a[r * a_stride + k] * b[part][k * b_stride + 8 v ..], k rising. What is read
+// is fetched `ahead` elements further on into the second-level cache as well: the next chunk lies in
 // other blocks, where no hardware looks ahead, and the first level has too few misses in flight for the
 // memory.
-template <int kRows, int kParts, typename B>
-inline void multiply(const float* a, int64_t a_stride, const B* const (&b)[kParts], int64_t b_stride,
+template <int kRows, int kParts>
+inline void multiply(const float* a, int64_t a_stride, const uint16_t* const (&b)[kParts], int64_t b_stride,
                      const int64_t (&ahead)[kParts], int32_t num_k, F8 (&acc)[kRows][kParts][2]) {
   for (int32_t k = 0; k < num_k; ++k) {
     for (int part = 0; part < kParts; ++part) {
-      const B* row = b[part] + k * b_stride;
-      if constexpr (sizeof(B) == 2) __builtin_prefetch(row + ahead[part], 0, 2);
+      const uint16_t* row = b[part] + k * b_stride;
+      __builtin_prefetch(row + ahead[part], 0, 2);
       if constexpr (kParts == 1) {
         const F8 b0 = load(row);
         const F8 b1 = load(row + 8);
@@ -62,10 +60,10 @@ template <int kRows>
 inline constexpr int kPartsOf = kRows <= 3 ? 2 : 1;
 
 // Scores of kRows rows for spans [span, span + kParts).
-template <int kRows, int kParts, typename B>
-void score_spans(const Work& w, const Chunk<B>& chunk, int32_t row, int32_t span) {
+template <int kRows, int kParts>
+void score_spans(const Work& w, const Chunk& chunk, int32_t row, int32_t span) {
   F8 acc[kRows][kParts][2];
-  const B* b[kParts];
+  const uint16_t* b[kParts];
   int64_t ahead[kParts];
   for (int part = 0; part < kParts; ++part) {
     b[part] = chunk.k[span + part];
@@ -82,8 +80,8 @@ void score_spans(const Work& w, const Chunk<B>& chunk, int32_t row, int32_t span
   }
 }
 
-template <int kRows, typename B>
-void score_rows(const Work& w, const Chunk<B>& chunk, int32_t row, int32_t lo, int32_t hi) {
+template <int kRows>
+void score_rows(const Work& w, const Chunk& chunk, int32_t row, int32_t lo, int32_t hi) {
   int32_t span = lo / kSpan;
   for (; (span + kPartsOf<kRows> - 1) * kSpan < hi; span += kPartsOf<kRows>) {
     score_spans<kRows, kPartsOf<kRows>>(w, chunk, row, span);
@@ -92,8 +90,8 @@ void score_rows(const Work& w, const Chunk<B>& chunk, int32_t row, int32_t lo, i
 }
 
 // Rows [row, row + kRows) see the same positions [lo, hi) of the chunk. kParts tiles of 16 columns.
-template <int kRows, int kParts, typename B>
-void add_columns(const Work& w, const Chunk<B>& chunk, int32_t row, int32_t tile, int32_t lo, int32_t hi) {
+template <int kRows, int kParts>
+void add_columns(const Work& w, const Chunk& chunk, int32_t row, int32_t tile, int32_t lo, int32_t hi) {
   F8 acc[kRows][kParts][2];
   float* out = w.acc + row * w.head_dim + tile * kSpan;
   for (int r = 0; r < kRows; ++r) {
@@ -106,10 +104,10 @@ void add_columns(const Work& w, const Chunk<B>& chunk, int32_t row, int32_t tile
   for (int32_t span = lo / kSpan; span * kSpan < hi; ++span) {
     const int32_t begin = std::max(lo - span * kSpan, 0);
     const int32_t end = std::min(hi - span * kSpan, kSpan);
-    const B* b[kParts];
+    const uint16_t* b[kParts];
     int64_t ahead[kParts];
     for (int part = 0; part < kParts; ++part) {
-      b[part] = chunk.v[span] + (tile + part) * chunk.v_tile_stride + begin * chunk.v_stride;
+      b[part] = chunk.v[span] + (tile + part) * kSpan + begin * chunk.v_stride;
       ahead[part] = chunk.v_ahead[span];
     }
     multiply<kRows, kParts>(w.weights + row * kChunk + span * kSpan + begin, kChunk, b, chunk.v_stride, ahead,
@@ -123,8 +121,8 @@ void add_columns(const Work& w, const Chunk<B>& chunk, int32_t row, int32_t tile
   }
 }
 
-template <int kRows, typename B>
-void add_values(const Work& w, const Chunk<B>& chunk, int32_t row, int32_t lo, int32_t hi) {
+template <int kRows>
+void add_values(const Work& w, const Chunk& chunk, int32_t row, int32_t lo, int32_t hi) {
   const int32_t num_tiles = w.head_dim / kSpan;
   int32_t tile = 0;
   for (; tile + kPartsOf<kRows> <= num_tiles; tile += kPartsOf<kRows>) {
@@ -138,16 +136,15 @@ struct KeepWeights {
 };
 
 // Rows [row, row + kRows) see the same positions of the chunk, at least one.
-template <int kRows, typename B>
-void weigh_rows(const Work& w, const Chunk<B>& chunk, int32_t row, const Seen& seen, float softcap) {
+template <int kRows>
+void weigh_rows(const Work& w, const Chunk& chunk, int32_t row, const Seen& seen, float softcap) {
   Seen all[kRows];
   for (Seen& one : all) one = seen;
   softmax_step<kRows>(w, row, all, softcap, KeepWeights{});
   add_values<kRows>(w, chunk, row, seen.lo, seen.hi);
 }
 
-template <typename B>
-void walk_chunk(const Work& w, const Chunk<B>& chunk, int32_t chunk0, float softcap) {
+inline void walk_chunk(const Work& w, const Chunk& chunk, int32_t chunk0, float softcap) {
   for (int32_t row = 0; row < w.num_rows; row += kRowTile) {
     const int32_t num_rows = std::min(kRowTile, w.num_rows - row);
     const int32_t lo = w.first_seen(row, chunk0);
@@ -185,11 +182,10 @@ inline PoolSpan span_in_pool(const AttentionArgs& args, int32_t head, int32_t po
 
 // The spans of one chunk that hold positions of the walk, in the pool. Entries of the block table before them
 // are not looked at: a block that left the window may be gone.
-inline Chunk<uint16_t> chunk_in_pool(const AttentionArgs& args, const Walk& walk, int32_t chunk0) {
-  Chunk<uint16_t> chunk{};
+inline Chunk chunk_in_pool(const AttentionArgs& args, const Walk& walk, int32_t chunk0) {
+  Chunk chunk{};
   chunk.k_stride = args.layout->block_tokens;
   chunk.v_stride = args.layout->head_dim;
-  chunk.v_tile_stride = 16;
   const int32_t first = std::max(walk.begin - chunk0, 0) / kSpan;
   for (int32_t span = first; span < kSpans && chunk0 + span * kSpan < walk.end; ++span) {
     const PoolSpan here = span_in_pool(args, args.kv_head, chunk0 + span * kSpan);
@@ -204,43 +200,11 @@ inline Chunk<uint16_t> chunk_in_pool(const AttentionArgs& args, const Walk& walk
   return chunk;
 }
 
-// Converts spans [first, end) of a chunk to f32, V in tiles of 16 columns so that every product reads
-// consecutive memory.
-inline Chunk<float> convert_chunk(const Work& w, const Chunk<uint16_t>& in, int32_t first, int32_t end) {
-  Chunk<float> out{};
-  out.k_stride = kSpan;
-  out.v_stride = kSpan;
-  out.v_tile_stride = kSpan * kChunk;
-  for (int32_t span = first; span < end; ++span) {
-    float* k = w.k32 + static_cast<int64_t>(span) * kSpan * w.head_dim;
-    for (int32_t d = 0; d < w.head_dim; ++d) {
-      store(k + d * kSpan, load(in.k[span] + d * in.k_stride));
-      store(k + d * kSpan + 8, load(in.k[span] + d * in.k_stride + 8));
-    }
-    float* v = w.v32 + span * kSpan * kSpan;
-    for (int32_t column = 0; column < w.head_dim; column += 16) {
-      float* tile = v + (column / 16) * out.v_tile_stride;
-      for (int32_t i = 0; i < kSpan; ++i) {
-        store(tile + i * kSpan, load(in.v[span] + i * in.v_stride + column));
-        store(tile + i * kSpan + 8, load(in.v[span] + i * in.v_stride + column + 8));
-      }
-    }
-    out.k[span] = k;
-    out.v[span] = v;
-  }
-  return out;
-}
-
+// K and V stay f16 for every tile of rows: converting a vector again beside six products costs less than a
+// copy of the chunk in f32 that the first-level cache cannot hold.
 inline void walk_f16(const AttentionArgs& args, const Work& w, const Walk& walk) {
   for (int32_t chunk0 = walk.begin / kChunk * kChunk; chunk0 < walk.end; chunk0 += kChunk) {
-    const Chunk<uint16_t> chunk = chunk_in_pool(args, walk, chunk0);
-    if (w.num_rows <= kRowTile) {  // each element is converted once anyway
-      walk_chunk(w, chunk, chunk0, args.softcap);
-    } else {
-      const int32_t first = std::max(walk.begin - chunk0, 0) / kSpan;
-      const int32_t last = (std::min(walk.end - chunk0, kChunk) + kSpan - 1) / kSpan;
-      walk_chunk(w, convert_chunk(w, chunk, first, last), chunk0, args.softcap);
-    }
+    walk_chunk(w, chunk_in_pool(args, walk, chunk0), chunk0, args.softcap);
   }
 }
 

@@ -21,8 +21,6 @@ struct Work {
   float* acc = nullptr;          // [rows][head_dim], of the running partition
   float* total = nullptr;        // [rows][head_dim], merged partitions
   float* weights = nullptr;      // [rows][kChunk], scores, then softmax weights
-  float* k32 = nullptr;          // [kSpans][head_dim][kSpan]
-  float* v32 = nullptr;          // [head_dim / 16][kChunk][16]
   int16_t* q16 = nullptr;        // [rows][head_dim], kQ8 only; so the next three
   int16_t* weights16 = nullptr;  // [rows][kChunk]
   float* q_scale = nullptr;      // [rows]
