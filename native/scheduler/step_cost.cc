@@ -20,8 +20,18 @@ constexpr double kRidge = 1e-4;
 constexpr double kTokenUnit = 32.0;
 constexpr double kPositionUnit = 16384.0;
 
-CostLine::Features features_of(int32_t num_tokens, int64_t positions) {
-  return {1.0, num_tokens / kTokenUnit, static_cast<double>(positions) / kPositionUnit};
+// `fixed` 0: a line through the origin.
+CostLine::Features features_of(double fixed, int32_t num_tokens, int64_t positions) {
+  return {fixed, num_tokens / kTokenUnit, static_cast<double>(positions) / kPositionUnit};
+}
+
+// Of decodes; prompt tokens are only what is added to a step. A fixed cost of theirs would be a guess as long
+// as slices are alike, and whoever takes a guess for knowledge lets a slice of any size into a step.
+CostLine::Features decode_features(int32_t num_tokens, int64_t positions) {
+  return features_of(1.0, num_tokens, positions);
+}
+CostLine::Features prefill_features(int32_t num_tokens, int64_t positions) {
+  return features_of(0.0, num_tokens, positions);
 }
 
 // Solves a symmetric positive definite system in the unknowns that `is_used`; the others are 0.
@@ -57,7 +67,11 @@ double CostLine::predict(const Features& features) const {
   return seconds;
 }
 
-void CostLine::learn(const Features& features, double seconds) {
+void CostLine::learn(const Features& of_step, double of_step_s) {
+  // Per unit of work: in seconds, one step of 512 prompt tokens would outweigh hundreds of small ones.
+  const double size = of_step[0] + of_step[1] + of_step[2];
+  const Features features = {of_step[0] / size, of_step[1] / size, of_step[2] / size};
+  const double seconds = of_step_s / size;
   double weight = 1.0;
   if (num_lessons_ > 0) {
     const double error_s = std::abs(seconds - predict(features));
@@ -100,22 +114,22 @@ void StepCostModel::observe(const StepLoad& load, double step_s) {
   if (!(step_s > 0.0)) return;
   if (load.num_prefills == 0) {
     num_mixed_steps_ = 0;
-    if (load.num_decodes > 0) decode_.learn(features_of(load.num_decodes, load.decode_positions), step_s);
+    if (load.num_decodes > 0) decode_.learn(decode_features(load.num_decodes, load.decode_positions), step_s);
     return;
   }
   // Without decodes the fixed cost of a step is part of what the prompt tokens cost: it would be paid anyway.
   if (load.num_decodes > 0) ++num_mixed_steps_;
   if (load.num_decodes > 0 && !decode_.has_learned()) return;
   const double rest_s = step_s - decode_s(load.num_decodes, load.decode_positions);
-  prefill_.learn(features_of(load.num_prefills, load.prefill_positions), std::max(rest_s, 0.0));
+  prefill_.learn(prefill_features(load.num_prefills, load.prefill_positions), std::max(rest_s, 0.0));
 }
 
 double StepCostModel::decode_s(int32_t num_decodes, int64_t decode_positions) const {
-  return num_decodes == 0 ? 0.0 : decode_.predict(features_of(num_decodes, decode_positions));
+  return num_decodes == 0 ? 0.0 : decode_.predict(decode_features(num_decodes, decode_positions));
 }
 
 double StepCostModel::prefill_s(int32_t num_prefills, int64_t prefill_positions) const {
-  return num_prefills == 0 ? 0.0 : prefill_.predict(features_of(num_prefills, prefill_positions));
+  return num_prefills == 0 ? 0.0 : prefill_.predict(prefill_features(num_prefills, prefill_positions));
 }
 
 }  // namespace plait

@@ -1,7 +1,7 @@
 // What a step costs, learned from the steps that ran. Knows: counts and seconds. Must not know: sequences.
 //
 //   step without prompt tokens = fixed + per decode token + per position that decodes attend to
-//   what prompt tokens add     = fixed + per prompt token + per position that they attend to
+//   what prompt tokens add     = per prompt token + per position that they attend to
 //
 // Each line is a least squares fit that forgets (the last some fifty steps of its kind count) and only when
 // it learns: a line whose kind of step does not occur keeps what it knows. A step that is far off the
@@ -38,7 +38,8 @@ class CostLine {
 
   // Before the first lesson: 0.
   double predict(const Features& features) const;
-  void learn(const Features& features, double seconds);
+  // `of_step`: not all 0.
+  void learn(const Features& of_step, double of_step_s);
   bool has_learned() const { return num_lessons_ > 0; }
   double fixed_s() const { return coefficients_[0]; }
 

@@ -148,6 +148,40 @@ TEST(what_does_not_occur_is_not_forgotten) {
                 machine.cost_s(load) - machine.cost_s(decodes(8, 5000)), 0.05));
 }
 
+// A step is never let in because nothing like it was seen.
+TEST(slices_that_are_alike_do_not_make_large_ones_cheap) {
+  StepCostModel model;
+  Rng rng;
+  const Machine machine;
+  run(model, machine, rng, 100, 0.05);
+  for (int32_t i = 0; i < 3000; ++i) {
+    const StepLoad load = decodes(8, 500 + i / 4);
+    model.observe(load, machine.cost_s(load) * rng.between(0.8, 1.5));
+    const StepLoad mixed = with_prompt(load, 3000, 5);
+    model.observe(mixed, machine.cost_s(mixed) * rng.between(0.8, 1.5));
+    const double slice_s = model.prefill_s(5, attended_positions(3000, 3005));
+    CHECK(model.prefill_s(500, attended_positions(3000, 3500)) > 90.0 * slice_s);
+    CHECK(model.prefill_s(5, attended_positions(5000, 5005)) >= 0.999 * slice_s);
+  }
+}
+
+TEST(a_large_step_does_not_outweigh_small_ones) {
+  StepCostModel model;
+  Rng rng;
+  // Small slices use the machine badly.
+  const Machine small, large{2e-3, 0.8e-3, 0.2e-3, 0.1e-6};
+  run(model, small, rng, 100, 0.0);
+  model.observe(with_prompt({}, 5000, 512), large.cost_s(with_prompt({}, 5000, 512)));
+  for (int32_t i = 0; i < 60; ++i) {
+    model.observe(decodes(8, 500), small.cost_s(decodes(8, 500)));
+    const StepLoad mixed = with_prompt(decodes(8, 500), 100 * i, 16);
+    model.observe(mixed, small.cost_s(mixed));
+  }
+  const StepLoad mixed = with_prompt(decodes(8, 500), 3000, 16);
+  CHECK(is_near(model.prefill_s(16, mixed.prefill_positions),
+                small.cost_s(mixed) - small.cost_s(decodes(8, 500)), 0.1));
+}
+
 TEST(costs_are_never_negative) {
   StepCostModel model;
   Rng rng;
