@@ -58,7 +58,10 @@ def _loaded(resolved: ResolvedConfig, ports: Ports) -> Iterator[Frontend]:
         print_plan(resolved, frontend, time.monotonic() - begin)
         gc.freeze()  # later collections need not walk what is loaded
         gc.enable()
-        yield frontend
+        try:
+            yield frontend
+        finally:
+            gc.unfreeze()  # or the interpreter could not free what it finds in cycles when it ends
 
 
 def print_plan(resolved: ResolvedConfig, frontend: Frontend, load_s: float) -> None:
