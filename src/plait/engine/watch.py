@@ -42,8 +42,8 @@ class SwapWatch:
         if num_failures == self._num_told or not is_due:
             return
         _log.warning(
-            "KV blocks could not be saved or fetched, %d times since the last such line: %s; "
-            "their requests are computed again instead",
+            "KV blocks could not be saved or fetched (transfers that failed: %d): %s; their requests are computed "
+            "again instead",
             num_failures - self._num_told,
             self._swap.last_error or "no reason is known",
         )
