@@ -31,6 +31,8 @@ from typing import Any, NamedTuple
 from peer_llamacpp_build import BenchmarkError, find_peer, shorten
 
 from plait.bench.other_work import MAX_OTHER_CPUS, OtherWork
+from plait.cli.bench_output import ResultFiles
+from plait.errors import ConfigError
 
 
 class Work(NamedTuple):
@@ -316,6 +318,8 @@ def make_settings(arguments: argparse.Namespace) -> Settings:
 
 def run(arguments: argparse.Namespace) -> None:
     settings = make_settings(arguments)
+    files = ResultFiles(arguments.json)
+    files.check([settings.model])
     tools = find_peer(arguments.peer)
     rounds, others = [], []
     for index in range(settings.rounds):
@@ -329,19 +333,13 @@ def run(arguments: argparse.Namespace) -> None:
     if max(others) > MAX_OTHER_CPUS:
         print(f"NOT TO BE TRUSTED: other work kept up to {max(others):.1f} CPUs busy during a round")
     result = to_json(rounds, others, rows, settings)
-    if arguments.json == "-":
-        print(json.dumps(result))
-    elif arguments.json:
-        try:
-            Path(arguments.json).write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-        except OSError as error:
-            raise BenchmarkError(f"--json {arguments.json}: {error.strerror}") from None
+    files.give(result)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     try:
         run(parse_arguments(arguments))
-    except BenchmarkError as error:
+    except (BenchmarkError, ConfigError) as error:
         print(f"peer_llamacpp: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 
-LEVEL_0 = {"errors", "types", "validation", "config"}
+LEVEL_0 = {"errors", "types", "validation", "output_file", "config"}
 LEVEL_1 = {"messages", "metrics", "client", "tokenizer", "weights", "plan"}
 
 # What each part of plait may import from plait; a part may always import itself.
@@ -22,6 +22,7 @@ PYTHON: dict[str, set[str]] = {
     "errors": set(),
     "types": set(),
     "validation": {"errors", "types"},
+    "output_file": {"errors"},
     "config": {"errors", "types"},
     "messages": LEVEL_0,
     "metrics": LEVEL_0,

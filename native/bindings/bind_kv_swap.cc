@@ -93,6 +93,8 @@ void register_kv_swap(nb::module_& m) {
       .def("has_room", &KvSwap::has_room, "num_blocks"_a, "try_save would take so many blocks now.")
       .def("counters", &counters, nb::sig("def counters(self) -> dict[str, int]"),
            "Totals since construction and what is kept now, by name. Any thread.")
+      .def_prop_ro("last_error", &KvSwap::last_error,
+                   "Why a transfer failed, lately; \"\": none has. Any thread.")
       .def_prop_ro("num_transfers", &KvSwap::num_transfers,
                    "Saves and fetches whose completion is not popped.");
 }

@@ -233,6 +233,16 @@ void KvSwap::complete(KvTransfer&& transfer) {
   done_bell_->ring();
 }
 
+void KvSwap::note_failure(const std::string& error) {
+  if (const std::unique_lock lock(error_mutex_, std::try_to_lock); lock.owns_lock()) last_error_ = error;
+  add(num_failures_, 1);
+}
+
+std::string KvSwap::last_error() const {
+  const std::lock_guard lock(error_mutex_);
+  return last_error_;
+}
+
 bool KvSwap::try_pop(KvTransfer& transfer) {
   flush_frees();
   if (!completions_.try_pop(transfer)) return false;
@@ -242,7 +252,7 @@ bool KvSwap::try_pop(KvTransfer& transfer) {
     transfer.ok = false;
     transfer.error = "cancelled";
   } else if (!transfer.ok) {
-    add(num_failures_, 1);
+    note_failure(transfer.error);
   }
   if (!transfer.ok) {
     transfer.num_blocks = 0;

@@ -31,6 +31,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -115,6 +116,8 @@ class KvSwap {
   bool has_room(int32_t num_blocks) const;
   // Any thread.
   KvSwapCounters counters() const;
+  // Why a transfer failed, lately; empty: none has. Any thread.
+  std::string last_error() const;
 
  private:
   struct Saved;
@@ -138,6 +141,7 @@ class KvSwap {
   IoJob fetch_job(int64_t ticket, const std::shared_ptr<Saved>& saved, std::vector<int32_t> blocks);
   bool try_start(IoJob&& job, int32_t lane);
   void complete(KvTransfer&& transfer);
+  void note_failure(const std::string& error);
   void forget(int64_t ticket);
   void flush_frees();
 
@@ -158,6 +162,9 @@ class KvSwap {
   std::atomic<int64_t> num_saved_blocks_{0};
   std::atomic<int64_t> num_fetched_blocks_{0};
   std::atomic<int64_t> num_failures_{0};
+  // The caller only tries to take it: while somebody reads the last error, the next one is not kept.
+  mutable std::mutex error_mutex_;
+  std::string last_error_;
   IoPool pool_;  // last: its threads end before what they use
 };
 

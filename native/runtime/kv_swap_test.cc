@@ -214,6 +214,7 @@ TEST(a_block_granted_to_a_writer_fails_the_save) {
     const KvSwapCounters counters = rig.swap->counters();
     CHECK_EQ(counters.ram_bytes_used + counters.file_bytes_used, int64_t{0});
     CHECK_EQ(counters.num_failures, int64_t{1});
+    CHECK_EQ(rig.swap->last_error(), transfer.error);
     snapshot = rig.kv.capture(1);
     CHECK_EQ(snapshot.num_tokens, 16);
     CHECK(rig.save(7, snapshot).ok);

@@ -756,6 +756,10 @@ class KvSwap:
         """Totals since construction and what is kept now, by name. Any thread."""
 
     @property
+    def last_error(self) -> str:
+        """Why a transfer failed, lately; "": none has. Any thread."""
+
+    @property
     def num_transfers(self) -> int:
         """Saves and fetches whose completion is not popped."""
 

@@ -13,7 +13,8 @@ from read_trace import TraceContent, busy_share, main, overlaps, read_trace, ste
 from plait import _native
 from plait.config import EngineConfig
 from plait.engine import start_engine
-from plait.errors import ConfigError
+from plait.engine.tracing import Trace, new_span
+from plait.errors import ConfigError, PlaitError
 from plait.types import GenerateRequest, SamplingParams
 from tests.fakes.answers import run
 from tests.fakes.tiny_gguf import VOCAB, write_tiny_llama
@@ -229,15 +230,66 @@ def test_one_trace_at_a_time(model: Path, tmp_path: Path) -> None:
     assert read_trace(tmp_path / "a.json").lanes
 
 
-def test_an_engine_that_does_not_start_ends_its_trace(tmp_path: Path) -> None:
+def test_an_engine_that_does_not_start_leaves_an_earlier_trace(model: Path, tmp_path: Path) -> None:
     from plait.errors import ModelFileError
 
     bad = tmp_path / "bad.gguf"
     bad.write_bytes(b"GGUF but not really")
+    earlier = tmp_path / "a.json"
+    earlier.write_text('{"earlier": 1}')
     with pytest.raises(ModelFileError):
-        start_engine(bad, config(trace=str(tmp_path / "a.json")))
+        start_engine(bad, config(trace=str(earlier)))
+    with pytest.raises(ConfigError, match="kv_cache does not fit"):
+        start_engine(model, config(trace=str(earlier), kv_cache_bytes=1 << 49))
     assert not _native.trace_is_on()
-    assert json.loads((tmp_path / "a.json").read_text())["otherData"]["num_dropped_events"] == 0
+    assert earlier.read_text() == '{"earlier": 1}'
+    assert sorted(tmp_path.iterdir()) == [earlier, bad]
+
+
+def test_a_model_is_not_overwritten_whatever_links_lead_to_it(model: Path, tmp_path: Path) -> None:
+    link = tmp_path / "trace.json"
+    link.symlink_to(model)
+    content = model.read_bytes()
+    with pytest.raises(ConfigError, match="which is read"):
+        start_engine(model, config(trace=str(link)))
+    assert model.read_bytes() == content
+    assert not _native.trace_is_on()
+
+
+def test_a_file_is_replaced_when_the_trace_is_whole(model: Path, tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text("{}")
+    client = start_engine(model, config(trace=str(path)))
+    try:
+        assert path.read_text() == "{}"
+    finally:
+        client.close()
+    assert read_trace(path).lanes
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_full_disk_is_reported_at_once_and_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text('{"earlier": 1}')
+    monkeypatch.setattr("plait.engine.tracing.part_of", lambda path: Path("/dev/full"))
+    monkeypatch.setattr(Path, "unlink", lambda *arguments, **options: None)
+    trace = Trace(path)
+    span = new_span("event", "test")
+    for _ in range(200):
+        for _ in range(200):
+            span.mark()
+        trace.look()
+        if caplog.records:
+            break
+        time.sleep(0.03)
+    assert "No space left on device; there is no trace of this run" in caplog.text
+    assert not _native.trace_is_on()
+    with pytest.raises(PlaitError, match=r"--trace: .*trace\.json: .*No space left on device"):
+        trace.close()
+    trace.close()
+    assert path.read_text() == '{"earlier": 1}'
 
 
 def test_the_tool_prints_what_a_trace_shows(

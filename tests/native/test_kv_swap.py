@@ -98,6 +98,7 @@ def test_what_was_written_meanwhile_is_not_saved() -> None:
     assert "given to a writer" in transfer.error
     assert not rig.swap.is_saved(1)
     assert rig.swap.counters()["num_failures"] == 1
+    assert rig.swap.last_error == transfer.error
 
 
 def test_a_dropped_transfer_completes_as_cancelled() -> None:

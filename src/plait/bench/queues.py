@@ -34,6 +34,7 @@ from plait.engine.queues import QueueTimers, QueueTiming, new_object_ring, wake_
 from plait.errors import ConfigError, PlaitError
 
 SCHEMA_VERSION = 1
+MAX_COUNT = 10**9
 
 NATIVE_QUEUES = (("spsc", 1), ("spsc-batch", 1), ("mpsc", 1), ("mpsc", 3), ("channel", 1), ("mutex", 1))
 """(kind, producers)."""
@@ -76,6 +77,8 @@ class QueueSettings:
         )
         if min(sizes) < 1 or self.python_limit_s <= 0:
             raise ConfigError("bench queues: messages, rounds, repeats and capacity must be positive")
+        if max(sizes) > MAX_COUNT:
+            raise ConfigError(f"bench queues: messages, rounds and repeats are {MAX_COUNT} at most")
         if self.messages < max(producers for _, producers in NATIVE_QUEUES):
             raise ConfigError("bench queues: every producer needs a message")
         if self.capacity > 1 << 20:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from plait.cli.bench_concurrency import bench_concurrency
 from plait.cli.bench_input import parse_sizes, parse_words, resolve_or_pull
-from plait.cli.bench_output import check_writable, give_json, status, write
+from plait.cli.bench_output import ResultFiles, status
 from plait.cli.bench_queues import bench_queues
 
 if TYPE_CHECKING:
@@ -61,12 +60,14 @@ def bench_step(
         compute_parallelism=cast("ComputeParallelism", compute_parallelism),
     )
     settings.check()
-    check_writable("--json", json_path)
+    files = ResultFiles(json_path)
+    files.check()
     path = resolve_or_pull(model)
+    files.check([path])
     with damage_explained(path):
         report = run_step_bench(path, settings)
     _print_table(report)
-    give_json(report.to_json(), json_path)
+    files.give(report.to_json())
 
 
 @bench_app.command("kernels")
@@ -106,15 +107,14 @@ def bench_kernels(
         kernels=parse_words(kernels),
     )
     settings.check()
-    check_writable("--json", json_path)
-    check_writable("--svg", svg_path)
+    files = ResultFiles(json_path, svg_path)
+    files.check()
     path = resolve_or_pull(model)
+    files.check([path])
     with damage_explained(path), status("reading the model") as tell:
         report = run_kernel_bench(path, settings, tell)
     _print_kernels(report)
-    if svg_path is not None:
-        write("--svg", Path(svg_path), draw_kernels(report))
-    give_json(report.to_json(), json_path)
+    files.give(report.to_json(), lambda: draw_kernels(report))
     if report.has_wrong_kernels:
         raise typer.Exit(1)
 

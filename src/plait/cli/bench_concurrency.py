@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from plait.cli.bench_input import parse_sizes, parse_words, resolve_or_pull
-from plait.cli.bench_output import check_writable, give_json, status, write
+from plait.cli.bench_output import ResultFiles, status
 
 if TYPE_CHECKING:
     from plait.bench.concurrency.report import ConcurrencyReport
@@ -53,15 +53,15 @@ def bench_concurrency(
         is_quick=quick,
     )
     settings.check()
-    check_writable("--json", json_path)
-    check_writable("--svg", svg_path)
+    inputs = [Path(name) for name in parse_words(loads) if name.endswith(".json")]
+    files = ResultFiles(json_path, svg_path)
+    files.check(inputs)
     path = resolve_or_pull(model)
+    files.check([*inputs, path])
     with damage_explained(path), status("reading the model") as tell:
         report = run_concurrency_bench(path, settings, tell)
     _print_concurrency(report)
-    if svg_path is not None:
-        write("--svg", Path(svg_path), draw_report(report))
-    give_json(report.to_json(), json_path)
+    files.give(report.to_json(), lambda: draw_report(report))
     if report.differences:
         raise typer.Exit(1)
 

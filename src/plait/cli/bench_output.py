@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 STDOUT = "-"
@@ -23,35 +24,31 @@ def status(first: str) -> Iterator[Callable[[str], None]]:
         yield lambda text: shown.update(f"measuring {text}")
 
 
-def give_json(result: Mapping[str, object], path: str | None) -> None:
-    """As the last line of standard output, into a file, or nowhere. Raises ConfigError."""
-    if path == STDOUT:
-        print(json.dumps(result))
-    elif path is not None:
-        write("--json", Path(path), json.dumps(result, indent=1) + "\n")
+@dataclass(frozen=True, slots=True)
+class ResultFiles:
+    """Where a result goes: ``--json`` (``-``: the last line of standard output) and ``--svg``."""
 
+    json: str | None = None
+    svg: str | None = None
 
-def check_writable(flag: str, path: str | None) -> None:
-    """Before minutes of measuring, not after. Raises ConfigError."""
-    if path is None or path == STDOUT:
-        return
-    from plait.errors import ConfigError
+    def check(self, inputs: Sequence[Path] = ()) -> None:
+        """Before minutes of measuring, not after. Raises ConfigError when a file cannot or must not be written."""
+        from plait.output_file import JSON_START, SVG_START, check_different, check_output
 
-    is_new = not Path(path).exists()
-    try:
-        with open(path, "a", encoding="utf-8"):
-            pass
-        if is_new:
-            Path(path).unlink()
-    except OSError as error:
-        raise ConfigError(f"{flag}: {path}: {error.strerror}") from None
+        starts = {"--json": JSON_START, "--svg": SVG_START}
+        named = {"--json": None if self.json == STDOUT else self.json, "--svg": self.svg}
+        paths = {flag: Path(path) for flag, path in named.items() if path is not None}
+        check_different(paths)
+        for flag, path in paths.items():
+            check_output(flag, path, starts[flag], inputs=inputs)
 
+    def give(self, result: Mapping[str, object], draw: Callable[[], str] | None = None) -> None:
+        """Raises ConfigError."""
+        from plait.output_file import write_output
 
-def write(flag: str, path: Path, text: str) -> None:
-    """Raises ConfigError."""
-    from plait.errors import ConfigError
-
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{flag}: {path}: {error.strerror}") from None
+        if self.svg is not None and draw is not None:
+            write_output("--svg", Path(self.svg), draw())
+        if self.json == STDOUT:
+            print(json.dumps(result))
+        elif self.json is not None:
+            write_output("--json", Path(self.json), json.dumps(result, indent=1) + "\n")

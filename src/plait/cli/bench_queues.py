@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from plait.cli.bench_output import check_writable, give_json, status
+from plait.cli.bench_output import ResultFiles, status
 
 if TYPE_CHECKING:
     from plait.bench.queues import QueueReport
@@ -39,11 +39,12 @@ def bench_queues(
         intervals_s=_parse_intervals(intervals_ms),
     )
     settings.check()
-    check_writable("--json", json_path)
+    files = ResultFiles(json_path)
+    files.check()
     with status("starting") as tell:
         report = run_queue_bench(settings, tell)
     _print_report(report)
-    give_json(report.to_json(), json_path)
+    files.give(report.to_json())
     if report.has_wrong_queues:
         raise typer.Exit(1)
 

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -35,12 +36,30 @@ def serve(
     resolved = resolve_settings(config, settings, model)
     from plait.server import Ports, run_server
 
+    resolved = _with_tenants(resolved)
     server = resolved.config.server
     # So is a taken port, before the model is.
     with Ports(server) as ports, _loaded(resolved, ports) as frontend:
         if server.served_model_name is None:
             server = server.model_copy(update={"served_model_name": public_name(model_name(resolved))})
         run_server(frontend, server, ports=ports, on_ready=lambda url: _say(f"plait: ready on {url}"))
+
+
+def _with_tenants(resolved: ResolvedConfig) -> ResolvedConfig:
+    """With tenant_weights that name clients as the server does; says which names no client can have."""
+    from plait.server import read_tenant_weights
+
+    engine = resolved.config.engine
+    if engine.tenant_weights is None:
+        return resolved
+    weights, unknown = read_tenant_weights(engine.tenant_weights)
+    for name in unknown:
+        _say(
+            f"plait: warning: --tenant-weights: no client is called {name}; a tenant is an address, such as "
+            "192.0.2.7, or an IPv6 network of 64 bits, such as 2001:db8:0:1::/64"
+        )
+    engine = engine.model_copy(update={"tenant_weights": weights or None})
+    return replace(resolved, config=resolved.config.model_copy(update={"engine": engine}))
 
 
 @contextmanager

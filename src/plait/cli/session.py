@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from plait.errors import PlaitError
 
 if TYPE_CHECKING:
     from plait.config import ResolvedConfig
@@ -22,7 +25,21 @@ def resolve_settings(file: Path | None, settings: Mapping[str, Any], model: str 
     from plait.config import load_config, read_machine, resolve
 
     overrides = {**settings, "model": model}
-    return resolve(load_config(file=file, environment=os.environ, overrides=overrides), read_machine())
+    resolved = resolve(load_config(file=file, environment=os.environ, overrides=overrides), read_machine())
+    if resolved.config.engine.trace is not None:
+        _check_trace(resolved, file)
+    return resolved
+
+
+def _check_trace(resolved: ResolvedConfig, file: Path | None) -> None:
+    """Before a model is found or pulled; the engine looks again when it knows the model's file."""
+    from plait.output_file import JSON_START, check_output
+
+    named = [file, os.environ.get("PLAIT_CONFIG"), resolved.config.model]
+    inputs = [Path(name) for name in named if name]
+    check_output(
+        "--trace", Path(resolved.config.engine.trace or ""), JSON_START, inputs=inputs, must_be_file=True
+    )
 
 
 def model_name(resolved: ResolvedConfig) -> str:
@@ -44,6 +61,7 @@ def open_session(resolved: ResolvedConfig, *, needs_chat: bool = False) -> Itera
     """A frontend over an engine of its own, closed at the end; shows the progress of a download.
 
     Raises:
+        PlaitError: at the end, when the trace could not be written.
         ModelFileError: chats are needed and the model cannot chat, told before it loads.
     """
     from plait.cli.progress import PullBar
@@ -55,5 +73,8 @@ def open_session(resolved: ResolvedConfig, *, needs_chat: bool = False) -> Itera
         )
     try:
         yield frontend
-    finally:
-        close_frontend(frontend)
+    except BaseException:
+        with contextlib.suppress(PlaitError):  # what went wrong first is told
+            close_frontend(frontend)
+        raise
+    close_frontend(frontend)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
-from plait.config.values import MAX_BYTES, Bytes, Choices, Section, Text, parse_weights
+from plait.config.values import MAX_BYTES, Bytes, Choices, Section, Text, Weights
 from plait.errors import ConfigError
 
 BLOCK_TOKENS = (16, 32, 64, 128, 256, 512)
@@ -74,8 +74,8 @@ class EngineConfig(Section):
         default=None,
         min_length=1,
         max_length=4096,
-        description="Folder for a file with such blocks when kv_swap_bytes are used up. The file has no name and is "
-        "gone when the engine ends. Default: no file.",
+        description="Folder, which must exist, for a file with such blocks when kv_swap_bytes are used up. The file "
+        "has no name and is gone when the engine ends. Default: no file.",
     )
     batch_timeout_s: float = Field(
         default=0.0,
@@ -83,12 +83,13 @@ class EngineConfig(Section):
         le=10.0,
         description="Seconds that an idle engine waits for a fuller batch before it starts a step.",
     )
-    tenant_weights: Text | None = Field(
+    tenant_weights: Weights | None = Field(
         default=None,
         min_length=1,
         max_length=65536,
-        description="Shares of tenants (a server's clients by address) as NAME=WEIGHT,NAME=WEIGHT: when several have "
-        "requests, the time of a step is divided by these weights. Who is not named has 1.",
+        description="Shares of tenants as NAME=WEIGHT,NAME=WEIGHT: when several have requests, the time of a step is "
+        "divided by these weights. Who is not named has 1. A server's tenants are its clients' addresses, one by one: "
+        "192.0.2.7=2; of IPv6 the /64 network: 2001:db8:0:1::/64=2.",
     )
     max_queued_requests: int = Field(
         default=1024,
@@ -150,12 +151,6 @@ class EngineConfig(Section):
         description="File to write what each thread does to, for the Perfetto viewer; one that is there is replaced. "
         "Default: no trace.",
     )
-
-    @field_validator("tenant_weights")
-    @classmethod
-    def _check_weights(cls, text: str | None) -> str | None:
-        parse_weights(text or "")
-        return text
 
     @model_validator(mode="after")
     def _check_sizes(self) -> EngineConfig:

@@ -29,8 +29,8 @@ class MemoryLedger:
     def remaining_bytes(self) -> int:
         return self.budget_bytes - self.reserve_bytes - sum(self.entries.values())
 
-    def enter(self, name: str, num_bytes: int) -> None:
-        """Add an entry.
+    def enter(self, name: str, num_bytes: int, setting: str | None = None) -> None:
+        """Add an entry; ``setting``: what to lower when it does not fit.
 
         Raises:
             ConfigError: the sum exceeds the budget; the message shows the whole sum.
@@ -38,8 +38,9 @@ class MemoryLedger:
         self.entries[name] = self.entries.get(name, 0) + num_bytes
         if self.remaining_bytes < 0:
             excess, budget = format_bytes(-self.remaining_bytes), format_bytes(self.budget_bytes)
+            advice = f"; lower {setting}" if setting else ""
             raise ConfigError(
-                f"{name} does not fit into memory: {self.describe()} is {excess} more than {budget}"
+                f"{name} does not fit into memory: {self.describe()} is {excess} more than {budget}{advice}"
             )
 
     def describe(self) -> str:

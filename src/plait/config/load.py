@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,7 +20,8 @@ from plait.errors import ConfigError
 
 PREFIX = "PLAIT_"
 FALLBACKS = {"VLLM_NUM_COMPUTE_THREADS": "PLAIT_NUM_COMPUTE_THREADS"}
-"""Variables that are read when the one on the right is not set."""
+"""Variables that are read when the one on the right is not set; empty ones of both count as not set. A value that
+cannot be read is an error unless something else sets the field: these variables are other programs' too."""
 
 OTHER_VARIABLES = {
     "PLAIT_CONFIG": "Configuration file that is read when no --config is given.",
@@ -92,7 +93,8 @@ def load_config(
     if file is None and environment.get("PLAIT_CONFIG"):
         file = Path(environment["PLAIT_CONFIG"])
     merged: dict[str, Any] = read_yaml(file) if file is not None else {}
-    for source in (_read_environment(environment), _read_overrides(overrides or {}, spell)):
+    given = list(_read_overrides(overrides or {}, spell))
+    for source in (_read_environment(environment, {place for place, _ in given}, merged), given):
         for place, value in source:
             target = merged if place.section is None else merged.setdefault(place.section, {})
             target[place.name] = value
@@ -179,20 +181,29 @@ def _hint(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {close[0]}?" if close else ""
 
 
-def _read_environment(environment: Mapping[str, str]) -> Iterable[tuple[FieldPlace, Any]]:
-    variables = dict(environment)
-    for fallback, name in FALLBACKS.items():
-        if fallback in variables and name not in variables:
-            variables[name] = variables[fallback]
+def _read_environment(
+    environment: Mapping[str, str], overridden: Container[FieldPlace], file_values: Mapping[str, Any]
+) -> Iterable[tuple[FieldPlace, Any]]:
+    """What is ``overridden`` is not read: a value that is not used must not stop anything."""
     places = {place.variable: place for place in all_fields()}
-    for name, text in sorted(variables.items()):
+    for name, text in sorted(environment.items()):
         if not name.startswith(PREFIX) or name.startswith(TEST_PREFIXES) or name in OTHER_VARIABLES:
             continue
         place = places.get(name)
         if place is None:
             raise ConfigError(f"unknown environment variable {name}{_hint(name, places)}")
-        shown = next((old for old, new in FALLBACKS.items() if new == name and name not in environment), name)
-        yield place, _parse(place, text, f"environment variable {shown}")
+        if place not in overridden and (text.strip() or name not in FALLBACKS.values()):
+            yield place, _parse(place, text, f"environment variable {name}")
+    for fallback, name in FALLBACKS.items():
+        place, text = places[name], environment.get(fallback, "").strip()
+        if not text or place in overridden or environment.get(name, "").strip():
+            continue
+        try:
+            yield place, _parse(place, text, f"environment variable {fallback}")
+        except ConfigError:
+            values = file_values if place.section is None else file_values.get(place.section, {})
+            if values.get(place.name) is None:
+                raise
 
 
 def _read_overrides(
@@ -243,12 +254,37 @@ _BOUNDS = {
 }
 
 
+_KINDS = {
+    "int_parsing": "must be a whole number",
+    "int_type": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "int_parsing_size": "is too large a number",
+    "float_parsing": "must be a number",
+    "float_type": "must be a number",
+    "finite_number": "must be a finite number",
+    "bool_parsing": "must be true or false",
+    "bool_type": "must be true or false",
+    "string_type": "must be text",
+    "string_unicode": "must be Unicode text",
+    "none_required": "must be empty",
+    "extra_forbidden": "is no known setting",
+}
+
+
 def _message(entry: Any) -> str:
     """What is wrong with a value, in our words where pydantic's are about its own inside."""
-    if entry["type"] in _BOUNDS:
-        bound, words = _BOUNDS[entry["type"]]
-        return f"{words} {entry['ctx'][bound]}"
-    message: str = entry["msg"]
+    kind, context = entry["type"], entry.get("ctx", {})
+    if kind in _BOUNDS:
+        bound, words = _BOUNDS[kind]
+        return f"{words} {context[bound]}"
+    if kind in ("too_short", "string_too_short"):
+        least = context["min_length"]
+        return "must not be empty" if least == 1 else f"must have at least {least} characters"
+    if kind in ("too_long", "string_too_long"):
+        return f"must have at most {context['max_length']} characters"
+    if kind == "literal_error":
+        return f"must be one of {context['expected'].replace(chr(39), '').replace(' or ', ', ')}"
+    message: str = _KINDS.get(kind, entry["msg"])
     return message.removeprefix("Value error, ")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 from plait.config.ledger import format_bytes
@@ -31,7 +32,7 @@ class ResolvedConfig:
 
 
 def resolve(config: PlaitConfig, machine: Machine) -> ResolvedConfig:
-    """Pure: the same configuration and machine give the same result.
+    """The same configuration and machine give the same result; of the disk, only folders are looked at.
 
     Raises:
         ConfigError: the configuration asks for something that cannot be started.
@@ -42,6 +43,7 @@ def resolve(config: PlaitConfig, machine: Machine) -> ResolvedConfig:
             f"process_count is {process_count}, but this version runs one engine process; "
             "set it to 1 or leave it out"
         )
+    _check_folder(config.engine.kv_swap_dir)
     asked = config.engine.num_compute_threads
     num_threads = machine.num_usable_cores if asked is None else asked
     config.engine.check_num_threads(num_threads)
@@ -66,3 +68,16 @@ def resolve(config: PlaitConfig, machine: Machine) -> ResolvedConfig:
         memory_bytes=machine.memory_bytes,
         choices=tuple(choices),
     )
+
+
+def _check_folder(swap_dir: str | None) -> None:
+    """Told before a model is pulled or loaded, with what to do."""
+    if swap_dir is None:
+        return
+    if not os.path.isdir(swap_dir):
+        what = "is a file, not a folder" if os.path.exists(swap_dir) else "does not exist"
+        raise ConfigError(f"--kv-swap-dir: {swap_dir} {what}; make the folder or name another one")
+    if not os.access(swap_dir, os.W_OK | os.X_OK):
+        raise ConfigError(
+            f"--kv-swap-dir: {swap_dir} cannot be written; give it to this user or name another one"
+        )

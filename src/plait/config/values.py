@@ -50,9 +50,9 @@ def parse_weights(text: str) -> list[tuple[str, float]]:
         except ValueError:
             weight = 0.0
         if not name or not 1e-3 <= weight <= 1e3:
-            raise ValueError(f"{entry!r} is not NAME=WEIGHT with a weight from 0.001 to 1000")
+            raise ValueError(f"{entry[:80]!r} is not NAME=WEIGHT with a weight from 0.001 to 1000")
         if name in weights:
-            raise ValueError(f"{name!r} has two weights")
+            raise ValueError(f"{name[:80]!r} has two weights")
         weights[name] = weight
     return list(weights.items())
 
@@ -63,8 +63,15 @@ def _refuse_control_characters(text: str) -> str:
     return text
 
 
+def _check_weights(text: str) -> str:
+    parse_weights(text)
+    return text
+
+
 Bytes = Annotated[int, BeforeValidator(parse_bytes)]
 Text = Annotated[str, AfterValidator(_refuse_control_characters)]
+Weights = Annotated[Text, AfterValidator(_check_weights)]
+"""See parse_weights."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from plait.engine.modes import new_driver
 from plait.engine.parts import EngineParts
 from plait.engine.scheduling import new_request, scheduler_limits
 from plait.engine.tracing import Trace, new_span
+from plait.engine.watch import SwapWatch, Watch
 from plait.errors import EngineDeadError, OverloadedError, PlaitError, ShuttingDownError
 from plait.types import (
     EngineInfo,
@@ -82,6 +83,8 @@ class EngineCore:
         self._kv = parts.kv
         self._swap = parts.swap
         self._scheduler = _native.Scheduler(scheduler_limits(info, config, parts.kv_block_bytes), parts.kv)
+        looks = [] if trace is None else [trace.look]
+        self._watch = Watch([*looks, *([] if parts.swap is None else [SwapWatch(parts.swap).look])])
         # Room for every request that may be live, its abort, and the stop.
         num_messages = 2 * (config.max_queued_requests + config.max_batch_size) + 16
         self._driver: Driver = new_driver(
@@ -98,6 +101,7 @@ class EngineCore:
         # A daemon thread that wakes from a native wait while the interpreter ends would abort the process.
         atexit.register(self.close)
         self._driver.start()
+        self._watch.start()
         self._warm_up()
         self._metrics_base = self._counters()
         self._started_at = time.monotonic()
@@ -244,7 +248,11 @@ class EngineCore:
         }
 
     def close(self) -> None:
-        """See EngineClient.close. Waits for the steps in flight."""
+        """See EngineClient.close. Waits for the steps in flight.
+
+        Raises:
+            PlaitError: all is closed, but the trace could not be written.
+        """
         with self._submit_lock:
             is_first = not self._is_closing
             self._is_closing = True
@@ -254,8 +262,11 @@ class EngineCore:
                 time.sleep(0.001)
         if not self._driver.join(_CLOSE_TIMEOUT_S):
             self._die(f"the engine did not stop within {_CLOSE_TIMEOUT_S:.0f} s")
-        if is_first and self._trace is not None:
-            self._trace.close()
+        try:
+            if is_first and self._trace is not None:
+                self._trace.close() if self._is_ready else self._trace.discard()
+        finally:
+            self._watch.stop()
 
     def _check_open(self) -> None:
         if self._dead_because is not None:
@@ -279,7 +290,10 @@ class EngineCore:
         if num_choices >= config.max_queued_requests:
             what = f"{num_choices} choices wait, {config.max_queued_requests} may"
         elif num_queued and num_queued_tokens + num_tokens > config.max_queued_tokens:
-            what = f"{num_queued_tokens} prompt tokens wait, {config.max_queued_tokens} may"
+            what = (
+                f"{num_queued_tokens} prompt tokens wait and this request has {num_tokens}; "
+                f"{config.max_queued_tokens} may wait"
+            )
         else:
             return
         self._num_overloaded += 1

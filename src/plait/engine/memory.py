@@ -73,10 +73,10 @@ def plan_memory(ledger: MemoryLedger, sizes: ModelSizes, config: EngineConfig) -
     ledger.enter("arena", sizes.arena_bytes)
     # Penalties count tokens: one number for each of the vocabulary in each slot, at most.
     ledger.enter("sampling", config.max_batch_size * sizes.vocab * 4)
-    num_blocks, reason = _num_blocks(ledger, sizes, config, wanted_len)
-    ledger.enter("kv_cache", num_blocks * sizes.kv_block_bytes)
     if config.kv_swap_bytes:
-        ledger.enter("kv_swap", config.kv_swap_bytes)
+        ledger.enter("kv_swap", config.kv_swap_bytes, "kv_swap_bytes")
+    num_blocks, reason = _num_blocks(ledger, sizes, config, wanted_len)
+    ledger.enter("kv_cache", num_blocks * sizes.kv_block_bytes, "kv_cache_bytes")
     reasons = [
         f"kv_cache: {num_blocks} blocks of {config.block_tokens} tokens in {config.kv_cache_dtype}, {reason}"
     ]
@@ -123,10 +123,11 @@ def _num_blocks(
         config.max_batch_size * min(max_model_len, _DEFAULT_TOKENS_PER_SEQUENCE),
     )
     wanted = -(-num_tokens // config.block_tokens)
-    affordable = max(ledger.remaining_bytes - config.kv_swap_bytes, 0) // 2 // sizes.kv_block_bytes
+    affordable = ledger.remaining_bytes // 2 // sizes.kv_block_bytes
     if affordable < 1:
+        advice = "; lower kv_swap_bytes" if config.kv_swap_bytes else ""
         raise ConfigError(
-            f"no memory is left for a KV cache: {ledger.describe()} of {format_bytes(ledger.budget_bytes)}"
+            f"no memory is left for a KV cache: {ledger.describe()} of {format_bytes(ledger.budget_bytes)}{advice}"
         )
     if affordable < wanted:
         return affordable, "half of the memory that is left"

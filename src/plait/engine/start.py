@@ -31,12 +31,13 @@ def start_native_engine(
     source: Path | GgufFile, config: EngineConfig, eos_token_ids: tuple[int, ...] | None = None
 ) -> InProcessClient:
     """See plait.engine.start_engine."""
-    trace = Trace(Path(config.trace)) if config.trace is not None else None
+    path = source.path if isinstance(source, GgufFile) else source
+    trace = Trace(Path(config.trace), [path]) if config.trace is not None else None
     try:
         return _start(source, config, eos_token_ids, trace)
     except BaseException:
         if trace is not None:
-            trace.close()
+            trace.discard()
         raise
 
 

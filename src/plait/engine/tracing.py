@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import threading
+from collections.abc import Iterable
 from pathlib import Path
 
 from plait import _native
 from plait.config import format_bytes
-from plait.errors import ConfigError
+from plait.errors import ConfigError, PlaitError
+from plait.output_file import JSON_START, check_output, part_of, put_in_place
 
 _log = logging.getLogger(__name__)
 
@@ -24,18 +28,26 @@ def new_span(name: str, category: str, *args: str) -> Span:
 
 
 class Trace:
-    """From start to close; there is one in a process at a time."""
+    """From start to close; there is one in a process at a time.
 
-    def __init__(self, path: Path) -> None:
-        """Begins the file.
+    The events go to a file beside ``path`` and take its place when they are whole: neither a start that fails nor a
+    full disk costs an earlier trace, and processes that name the same file each write a whole one.
+    """
+
+    def __init__(self, path: Path, inputs: Iterable[Path] = ()) -> None:
+        """Begins the file. ``inputs``: files that are read meanwhile.
 
         Raises:
-            ConfigError: it cannot be written, or another trace runs; nothing has been started then.
+            ConfigError: it cannot or must not be written, or another trace runs; nothing has been started then.
         """
+        check_output("--trace", path, JSON_START, inputs=inputs, must_be_file=True)
         self._path = path
+        self._part = part_of(path)
+        self._lock = threading.Lock()
         self._is_open = True
+        self._failure: str | None = None
         try:
-            _native.start_trace(str(path), MAX_FILE_BYTES)
+            _native.start_trace(str(self._part), MAX_FILE_BYTES)
         except _native.NativeError as error:
             raise ConfigError(f"--trace: {error.args[1]}") from None
 
@@ -47,14 +59,43 @@ class Trace:
             "trace_dropped_events_total": totals.num_dropped,
         }
 
+    def look(self) -> None:
+        """Ends a trace that cannot be written any more, and says so in the log. Any thread."""
+        if self._is_open and _native.trace_totals().error:
+            self._end()
+            if self._failure is not None:
+                _log.error("%s", self._failure)
+
     def close(self) -> None:
-        """Ends the file and says where it is and what is missing in it. Idempotent."""
-        if not self._is_open:
-            return
-        self._is_open = False
-        totals = _native.stop_trace()
-        if totals.error:
-            _log.error("trace: %s: %s", self._path, totals.error)
+        """Ends the file and says where it is and what is missing in it. Idempotent.
+
+        Raises:
+            PlaitError: once, when the trace could not be written.
+        """
+        self._end()
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise PlaitError(failure)
+
+    def discard(self) -> None:
+        """Ends the trace of an engine that did not start, without a file. Idempotent."""
+        with self._lock:
+            if self._is_open:
+                self._is_open = False
+                _native.stop_trace()
+                self._part.unlink(missing_ok=True)
+
+    def _end(self) -> None:
+        with self._lock:
+            if not self._is_open:
+                return
+            self._is_open = False
+            totals = _native.stop_trace()
+            reason = totals.error or self._try_put_in_place()
+        if reason:
+            with contextlib.suppress(OSError):
+                self._part.unlink(missing_ok=True)
+            self._failure = f"--trace: {self._path}: {reason}; there is no trace of this run"
         elif totals.num_dropped:
             _log.warning(
                 "trace: %s holds %d events; %d more did not fit (a file takes %s)",
@@ -65,3 +106,11 @@ class Trace:
             )
         else:
             _log.info("trace: %s holds %d events", self._path, totals.num_events)
+
+    def _try_put_in_place(self) -> str:
+        """Why that is not possible, or "" when it is done."""
+        try:
+            put_in_place(self._part, self._path)
+        except OSError as error:
+            return error.strerror or str(error)
+        return ""

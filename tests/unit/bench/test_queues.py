@@ -154,6 +154,8 @@ def test_a_whole_run_becomes_json(monkeypatch: pytest.MonkeyPatch) -> None:
     "change",
     [
         {"messages": 2},
+        {"messages": 999_999_999_999},
+        {"python_rounds": 10**9 + 1},
         {"repeats": 0},
         {"capacity": 0},
         {"capacity": 1 << 21},

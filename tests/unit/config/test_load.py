@@ -93,6 +93,60 @@ def test_vllm_variable_is_the_fallback(tmp_path: Path) -> None:
     assert load_config(environment={}).engine.num_compute_threads is None
 
 
+def threads_of(file: Path | None = None, flag: str | None = None, **environment: str) -> int | None:
+    config = load_config(file=file, environment=environment, overrides={"num_compute_threads": flag})
+    return config.engine.num_compute_threads
+
+
+@pytest.mark.parametrize("empty", ["", "  "])
+def test_empty_thread_variables_are_not_set(empty: str) -> None:
+    assert threads_of(VLLM_NUM_COMPUTE_THREADS=empty) is None
+    assert threads_of(PLAIT_NUM_COMPUTE_THREADS=empty) is None
+    assert threads_of(VLLM_NUM_COMPUTE_THREADS="3", PLAIT_NUM_COMPUTE_THREADS=empty) == 3
+
+
+def test_a_value_that_is_not_used_stops_nothing(tmp_path: Path) -> None:
+    assert threads_of(flag="1", VLLM_NUM_COMPUTE_THREADS="many", PLAIT_NUM_COMPUTE_THREADS="few") == 1
+    assert threads_of(VLLM_NUM_COMPUTE_THREADS="many", PLAIT_NUM_COMPUTE_THREADS="2") == 2
+    for text in ("engine: {num_compute_threads: 4}", "concurrency: {threads_per_process: 4}"):
+        assert threads_of(write(tmp_path, text), VLLM_NUM_COMPUTE_THREADS="many") == 4
+    with pytest.raises(
+        ConfigError, match="VLLM_NUM_COMPUTE_THREADS: 'many' is wrong: must be a whole number"
+    ):
+        threads_of(write(tmp_path, "engine: {max_batch_size: 2}"), VLLM_NUM_COMPUTE_THREADS="many")
+    with pytest.raises(ConfigError, match="PLAIT_NUM_COMPUTE_THREADS: 'few'"):
+        threads_of(PLAIT_NUM_COMPUTE_THREADS="few", VLLM_NUM_COMPUTE_THREADS="2")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "reason"),
+    [
+        ({"max_batch_size": "many"}, "must be a whole number"),
+        ({"batch_timeout_s": "long"}, "must be a number"),
+        ({"enable_prefix_cache": "perhaps"}, "must be true or false"),
+        ({"engine_mode": "fibers"}, "must be one of threads, coroutine, native"),
+        ({"kv_swap_dir": ""}, "must not be empty"),
+        ({"kv_swap_dir": "x" * 5000}, "must have at most 4096 characters"),
+        ({"tenant_weights": "a=0"}, "'a=0' is not NAME=WEIGHT with a weight from 0.001 to 1000"),
+    ],
+)
+def test_reasons_are_plain_sentences(overrides: dict[str, str], reason: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(overrides=overrides)
+    (name,) = overrides
+    assert str(caught.value).startswith(f"--{name.replace('_', '-')}: ")
+    assert str(caught.value).endswith(f" is wrong: {reason}")
+
+
+def test_a_swap_folder_that_cannot_be_used_is_told_with_what_to_do(tmp_path: Path) -> None:
+    file = write(tmp_path, "")
+    for folder, what in ((tmp_path / "none", "does not exist"), (file, "is a file, not a folder")):
+        config = load_config(overrides={"kv_swap_dir": str(folder)})
+        with pytest.raises(ConfigError, match=rf"--kv-swap-dir: {folder} {what}; make the folder or name"):
+            resolve(config, machine_of(2))
+    resolve(load_config(overrides={"kv_swap_dir": str(tmp_path)}), machine_of(2))
+
+
 def machine_of(num_cores: int) -> Machine:
     cpus = tuple(range(num_cores))
     return Machine(cpus, num_cores, None, 1 << 30, "CPU", cpu_reason="affinity", memory_reason="node")
@@ -167,7 +221,8 @@ def test_empty_file_and_sections(tmp_path: Path) -> None:
         ({"PLAIT_PORT": "70000"}, "environment variable PLAIT_PORT: '70000' is wrong"),
         ({"PLAIT_ENABLE_PREFIX_CACHE": "perhaps"}, "PLAIT_ENABLE_PREFIX_CACHE: 'perhaps' is wrong"),
         ({"VLLM_NUM_COMPUTE_THREADS": "many"}, "environment variable VLLM_NUM_COMPUTE_THREADS: 'many'"),
-        ({"PLAIT_NUM_COMPUTE_THREADS": ""}, "environment variable PLAIT_NUM_COMPUTE_THREADS: ''"),
+        ({"PLAIT_NUM_COMPUTE_THREADS": "no"}, "environment variable PLAIT_NUM_COMPUTE_THREADS: 'no'"),
+        ({"PLAIT_TENANT_WEIGHTS": "a"}, "environment variable PLAIT_TENANT_WEIGHTS: 'a' is wrong"),
     ],
 )
 def test_bad_variable_is_named(environment: dict[str, str], message: str) -> None:

@@ -46,6 +46,15 @@ def test_memory_for_swapped_blocks_is_entered() -> None:
         plan(400, EngineConfig(kv_swap_bytes=1024 * MIB, kv_cache_bytes=8 * MIB, max_model_len=64))
 
 
+@pytest.mark.parametrize("swap_mib", [600, 200 * 1024])
+def test_memory_for_swapped_blocks_is_named_when_nothing_fits_beside_it(swap_mib: int) -> None:
+    sizes = dataclasses.replace(SIZES, kv_block_bytes=64 * MIB)
+    with pytest.raises(ConfigError) as caught:
+        plan(1024, EngineConfig(kv_swap_bytes=swap_mib * MIB), sizes=sizes)
+    assert "kv_swap " in str(caught.value)
+    assert str(caught.value).endswith("; lower kv_swap_bytes")
+
+
 def test_a_small_machine_gets_a_smaller_pool_and_says_so() -> None:
     result = plan(400)
     assert result.ledger.remaining_bytes >= 0
