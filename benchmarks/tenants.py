@@ -15,7 +15,6 @@ import random
 import statistics
 import threading
 import time
-from pathlib import Path
 from typing import get_args
 
 from plait.bench.machine import describe_machine
@@ -50,14 +49,17 @@ class Tenant:
             request = GenerateRequest(prompt, self._sampling, tenant=self._name)
             self._open.add(self._client.submit(request, self._take))
 
-    def wait_ended(self, count: int) -> None:
-        """Until so many more have ended since the last call."""
+    def wait_ended(self) -> None:
+        """Until one more has ended than was waited for."""
         with self._changed:
-            if not self._changed.wait_for(lambda: self._num_ended >= count or self._error, _TIMEOUT_S):
-                raise SystemExit("tenants: no answer: timed out")
-            if self._error:
-                raise SystemExit(f"tenants: a request failed: {self._error}")
-            self._num_ended -= count
+            if not self._changed.wait_for(lambda: self._num_ended or self._error, _TIMEOUT_S):
+                self._error = "timed out"
+            self.check()
+            self._num_ended -= 1
+
+    def check(self) -> None:
+        if self._error:
+            raise SystemExit(f"tenants: a request failed: {self._error}")
 
     def abort_all(self) -> None:
         with self._changed:
@@ -82,7 +84,7 @@ def latencies_s(light: Tenant, count: int) -> list[float]:
     for _ in range(count):
         begin = time.perf_counter()
         light.send()
-        light.wait_ended(1)
+        light.wait_ended()
         latencies.append(time.perf_counter() - begin)
     return latencies
 
@@ -96,7 +98,7 @@ def measure(client: EngineClient, args: argparse.Namespace) -> dict[str, object]
 
     def keep_up() -> None:
         while not is_over.is_set():
-            crowd.wait_ended(1)
+            crowd.wait_ended()
             if not is_over.is_set():
                 crowd.send()
 
@@ -109,6 +111,7 @@ def measure(client: EngineClient, args: argparse.Namespace) -> dict[str, object]
         begin, num_before = time.perf_counter(), crowd.num_tokens
         beside = latencies_s(light, args.requests)
         crowd_tokens_s = (crowd.num_tokens - num_before) / (time.perf_counter() - begin)
+        crowd.check()  # an error ended the thread that keeps it up: it was no crowd any more
     finally:
         is_over.set()
         crowd.abort_all()
@@ -127,7 +130,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--threads", type=int, default=None)
     args = parser.parse_args(arguments)
     model = resolve_model(args.model)
-    result: dict[str, object] = {"bench": "tenants", "model": Path(model).name, "flood": args.flood}
+    result: dict[str, object] = {"bench": "tenants", "model": model.name, "flood": args.flood}
     rows = []
     print(f"{'mode':<10} {'alone':>9} {'beside':>9} {'longest':>9} {'ratio':>6}   crowd")
     for mode in args.modes.split(","):
