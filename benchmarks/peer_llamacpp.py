@@ -12,6 +12,10 @@ What is compared:
 - decode by batch: llama-batched-bench "tg", all sequences after --context tokens, as in plait.
 The peer's tools neither sample nor schedule; plait's numbers include both.
 
+Decode of one sequence reads all weights for each token, so that it goes with what memory gives. Virtual machines share
+it with strangers: the same file can be half as fast a minute later. So each round measures, before and after plait's
+part, how fast all threads together read memory, and the result shows it.
+
 The machine must be idle: the peer's threads spin, and lose much more than their share to other work. What others did
 meanwhile is measured, and the result says so when it was too much.
 """
@@ -33,6 +37,8 @@ from peer_llamacpp_build import BenchmarkError, find_peer, shorten
 from plait.bench.other_work import MAX_OTHER_CPUS, OtherWork
 from plait.cli.bench_output import ResultFiles
 from plait.errors import ConfigError
+
+_READ_RUNS = 5
 
 
 class Work(NamedTuple):
@@ -177,6 +183,21 @@ def run_tool(command: Sequence[str], timeout_s: float) -> str:
     return done.stdout
 
 
+def measure_read_rate(num_threads: int) -> float:
+    """Bytes per second that all threads together read from memory, as ``plait bench kernels`` measures it."""
+    from plait.bench.kernels import cold_working_set
+    from plait.bench.machine import last_level_cache_bytes
+    from plait.config import read_machine
+    from plait.engine.isa import choose_isa
+    from plait.engine.kernels import KernelTimers
+
+    machine = read_machine()
+    cpus = machine.cpus[:num_threads] if num_threads <= len(machine.cpus) else ()
+    timers = KernelTimers(choose_isa()[0], num_threads, cpus)
+    cold_bytes = cold_working_set(last_level_cache_bytes(cpus=machine.cpus), machine.memory_bytes)
+    return max(timers.read_rates(cold_bytes, is_alone=False, repeats=_READ_RUNS))
+
+
 # ---- rounds and ratios
 
 
@@ -184,32 +205,45 @@ class Round(NamedTuple):
     plait: dict[tuple[str, int], float]
     peer: dict[Work, float]
     machine: dict[str, Any]
+    read_bytes_per_s: tuple[float, ...]
+    """By all threads, before and after plait's part."""
 
 
-def run_round(
-    index: int, tools: Path, settings: Settings, run: Callable[[Sequence[str], float], str] = run_tool
-) -> Round:
+class Hands(NamedTuple):
+    """What a round does things with; tests have others."""
+
+    run: Callable[[Sequence[str], float], str] = run_tool
+    read_rate: Callable[[int], float] = measure_read_rate
+
+
+HANDS = Hands()
+
+
+def run_round(index: int, tools: Path, settings: Settings, hands: Hands = HANDS) -> Round:
     """One run of each side; even rounds begin with the peer, odd ones with plait."""
+    run = hands.run
 
     def run_peer() -> dict[Work, float]:
         single = parse_llama_bench(run(llama_bench_command(tools, settings), settings.timeout_s))
         return single | parse_batched_bench(run(batched_bench_command(tools, settings), settings.timeout_s))
 
-    def run_plait() -> tuple[dict[tuple[str, int], float], dict[str, Any]]:
-        return parse_plait(run(plait_command(settings), settings.timeout_s))
+    def run_plait() -> tuple[dict[tuple[str, int], float], dict[str, Any], tuple[float, ...]]:
+        before = hands.read_rate(settings.num_threads)
+        plait, machine = parse_plait(run(plait_command(settings), settings.timeout_s))
+        return plait, machine, (before, hands.read_rate(settings.num_threads))
 
     if index % 2 == 0:
         peer = run_peer()
-        plait, machine = run_plait()
+        plait, machine, read_rates = run_plait()
     else:
-        plait, machine = run_plait()
+        plait, machine, read_rates = run_plait()
         peer = run_peer()
     for work in settings.works():
         if work not in peer:
             raise BenchmarkError(f"{work.tool} reported nothing for {work.kind}, batch {work.batch}")
         if (work.kind, work.batch) not in plait:
             raise BenchmarkError(f"plait bench step reported nothing for {work.kind}, batch {work.batch}")
-    return Round(plait, peer, machine)
+    return Round(plait, peer, machine, read_rates)
 
 
 def compare(rounds: Sequence[Round], works: Sequence[Work]) -> list[Row]:
@@ -237,6 +271,14 @@ def format_table(rows: Sequence[Row]) -> str:
     )
 
 
+def format_read_rates(rounds: Sequence[Round]) -> str:
+    by_round = [statistics.mean(r.read_bytes_per_s) / 1e9 for r in rounds]
+    return (
+        f"memory is read at {statistics.median(by_round):.1f} GB/s by all threads, median of the rounds "
+        f"({', '.join(f'{rate:.1f}' for rate in by_round)})"
+    )
+
+
 def to_json(
     rounds: Sequence[Round], others: Sequence[float], rows: Sequence[Row], settings: Settings
 ) -> dict[str, Any]:
@@ -251,6 +293,7 @@ def to_json(
         "rounds": [
             {
                 "other_work_cpus": other,
+                "read_bytes_per_s": list(r.read_bytes_per_s),
                 "plait": [
                     {"kind": kind, "batch": batch, "tokens_per_s": v} for (kind, batch), v in r.plait.items()
                 ],
@@ -330,6 +373,7 @@ def run(arguments: argparse.Namespace) -> None:
     rows = compare(rounds, settings.works())
     print(f"{settings.model.name}, {settings.num_threads} threads, {settings.rounds} rounds")
     print(format_table(rows))
+    print(format_read_rates(rounds))
     if max(others) > MAX_OTHER_CPUS:
         print(f"NOT TO BE TRUSTED: other work kept up to {max(others):.1f} CPUs busy during a round")
     result = to_json(rounds, others, rows, settings)

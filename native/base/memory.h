@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace plait {
 
@@ -15,6 +16,11 @@ class Memory {
   Memory& operator=(Memory&& other) noexcept;
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
+
+  // Takes the pages of a range now, with up to `num_threads` threads; what is in them stays. Otherwise a page
+  // comes when it is first touched, and whoever touches it waits until it is cleared (and, in a virtual
+  // machine, found): up to 5 ms for a huge page were seen. Throws Error(kOutOfMemory).
+  void prefault(size_t begin, size_t num_bytes, int32_t num_threads);
 
   std::byte* data() const { return data_; }
   size_t size() const { return size_; }

@@ -293,7 +293,12 @@ void register_step_result(nb::module_& m) {
 void register_storage(nb::module_& m) {
   nb::class_<KvStorage>(m, "KvStorage", "The bytes of the KV cache.")
       .def(nb::init<const KvLayout&, int32_t>(), "layout"_a, "num_blocks"_a)
-      .def_prop_ro("num_blocks", &KvStorage::num_blocks);
+      .def_prop_ro("num_blocks", &KvStorage::num_blocks)
+      .def("prefault", &KvStorage::prefault, "first_block"_a, "num_blocks"_a, "num_threads"_a,
+           nb::call_guard<nb::gil_scoped_release>(),
+           "Take the memory of these blocks now, not when they are first written. Raises NativeError. "
+           "Releases "
+           "the GIL.");
 
   m.def(
       "evaluate_logits",

@@ -12,7 +12,7 @@ namespace {
 
 // The least that the kernel takes.
 constexpr uint64_t kSliceNs = 100'000;
-constexpr int32_t kNice = -10;
+constexpr int32_t kNice = -20;
 
 // struct sched_attr of sched_setattr(2), as of its first version; glibc does not declare it before 2.41.
 struct SchedAttr {

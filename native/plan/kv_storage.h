@@ -1,5 +1,5 @@
 // The bytes of the KV cache: `num_blocks` blocks of one layout (kernels/attention/attention.h).
-// Written by the compute thread only; memory is touched when a block is first used.
+// Written by the compute thread only. A block takes memory when it is first written, or before, by prefault.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +19,12 @@ class KvStorage {
 
   const KvLayout& layout() const { return layout_; }
   int32_t num_blocks() const { return num_blocks_; }
+  // Takes the memory of blocks before their first use, see Memory::prefault; a range beyond the end is cut
+  // off.
+  void prefault(int32_t first_block, int32_t num_blocks, int32_t num_threads) {
+    memory_.prefault(static_cast<size_t>(first_block) * layout_.block_bytes(),
+                     static_cast<size_t>(num_blocks) * layout_.block_bytes(), num_threads);
+  }
   std::byte* pool() const { return memory_.data(); }
   std::byte* block(int32_t id) const {
     return memory_.data() + static_cast<size_t>(id) * layout_.block_bytes();

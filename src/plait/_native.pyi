@@ -678,6 +678,11 @@ class KvStorage:
     @property
     def num_blocks(self) -> int: ...
 
+    def prefault(self, first_block: int, num_blocks: int, num_threads: int) -> None:
+        """
+        Take the memory of these blocks now, not when they are first written. Raises NativeError. Releases the GIL.
+        """
+
 def evaluate_logits(plan: Plan, weights: Weights, isa: str, token_ids: Sequence[int], chunk_tokens: int, num_threads: int) -> bytearray:
     """
     Logits after every token as the bytes of float32 [num_tokens][vocab]. Releases the GIL.

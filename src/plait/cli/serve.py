@@ -34,6 +34,7 @@ def serve(
     gc.disable()
     # A wrong setting is told before the server's modules are loaded.
     resolved = resolve_settings(config, settings, model)
+    from plait.engine import favour_this_thread
     from plait.server import Ports, run_server
 
     resolved = _with_tenants(resolved)
@@ -42,6 +43,7 @@ def serve(
     with Ports(server) as ports, _loaded(resolved, ports) as frontend:
         if server.served_model_name is None:
             server = server.model_copy(update={"served_model_name": public_name(model_name(resolved))})
+        favour_this_thread()  # it is the event loop from here on
         run_server(frontend, server, ports=ports, on_ready=lambda url: _say(f"plait: ready on {url}"))
 
 

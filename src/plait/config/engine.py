@@ -32,6 +32,13 @@ class EngineConfig(Section):
         le=MAX_BYTES,
         description="Size of the KV cache of all requests, e.g. 2GiB. Default: from the memory budget.",
     )
+    kv_prefault_bytes: Bytes = Field(
+        default=0,
+        ge=0,
+        le=MAX_BYTES,
+        description="How much of the KV cache takes its memory at start, e.g. 1GiB; more than it has means all of it. "
+        "The rest takes memory when it is first used, during a step, which is late by 0.1 to 5 ms for each 2 MiB.",
+    )
     kv_cache_dtype: KvCacheDtype = Field(
         default="f16",
         description="How the KV cache stores keys and values: f16, or q8 (8 bits and a scale), which takes about "

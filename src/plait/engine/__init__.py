@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from plait.config import EngineConfig
     from plait.weights.gguf import GgufFile
 
-__all__ = ["EngineCore", "EngineParts", "InProcessClient", "start_engine"]
+__all__ = ["EngineCore", "EngineParts", "InProcessClient", "favour_this_thread", "start_engine"]
 
 
 def start_engine(
@@ -38,3 +38,17 @@ def start_engine(
     from plait.engine.start import start_native_engine
 
     return start_native_engine(model, config, eos_token_ids)
+
+
+def favour_this_thread() -> bool:
+    """Let the calling thread have the CPU soon whenever it wakes, beside compute threads that never sleep.
+
+    For a thread that passes requests and tokens on and does little else. It may hold the interpreter's lock while it
+    waits for a CPU; then the engine's threads wait, too. Threads that it starts later are not favoured.
+
+    Returns:
+        False where the kernel refuses.
+    """
+    from plait import _native
+
+    return _native.favour_messenger_thread()

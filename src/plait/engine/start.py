@@ -26,6 +26,8 @@ from plait.weights.packed import CacheSettings
 
 _log = logging.getLogger(__name__)
 
+_PREFAULT_SLICE_BYTES = 256 << 20
+
 
 def start_native_engine(
     source: Path | GgufFile, config: EngineConfig, eos_token_ids: tuple[int, ...] | None = None
@@ -158,6 +160,7 @@ def _native_parts(
     bell = _native.Doorbell()
     try:
         storage = _native.KvStorage(model.kv_layout, info.num_kv_blocks)
+        _prefault(storage, config.kv_prefault_bytes, model.kv_layout.block_bytes, num_threads)
         arguments = (
             model.isa,
             num_threads,
@@ -189,6 +192,19 @@ def _native_parts(
         kv_block_bytes=0 if swap is None else model.kv_layout.block_bytes,
         run_next=run_next,
     )
+
+
+def _prefault(storage: _native.KvStorage, num_bytes: int, block_bytes: int, num_threads: int) -> None:
+    num_blocks = min(-(-num_bytes // block_bytes), storage.num_blocks)
+    if num_blocks == 0:
+        return
+    begin = time.monotonic()
+    # In slices, so that a signal that ends the start need not wait for all of it.
+    step = max(_PREFAULT_SLICE_BYTES // block_bytes, 1)
+    for first in range(0, num_blocks, step):
+        storage.prefault(first, min(step, num_blocks - first), num_threads)
+    size = format_bytes(num_blocks * block_bytes)
+    _log.info("kv_cache: %s taken in %.2f s", size, time.monotonic() - begin)
 
 
 def _swap_of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 from collections.abc import Sequence
@@ -57,6 +58,12 @@ class FakeRun:
         self.order.append("plait")
         self.scale *= 2
         return plait_output(self.scale / 2)
+
+
+def hands(run: FakeRun | None = None) -> peer.Hands:
+    """Memory is read at 41, 43, 45, ... GB/s."""
+    rates = itertools.count(41e9, 2e9)
+    return peer.Hands(run or FakeRun(), lambda num_threads: next(rates))
 
 
 def test_llama_bench_is_read_by_its_median_sample() -> None:
@@ -127,13 +134,13 @@ def test_plait_measures_batch_1_even_when_only_others_are_asked() -> None:
 def test_rounds_alternate() -> None:
     run = FakeRun()
     for index in range(3):
-        peer.run_round(index, Path("/p"), SETTINGS, run)
+        peer.run_round(index, Path("/p"), SETTINGS, hands(run))
     assert run.order == [*("single", "batched", "plait"), *("plait", "single", "batched"), *run.order[:3]]
 
 
 def test_ratios_are_medians_of_the_rounds() -> None:
     run = FakeRun()
-    rounds = [peer.run_round(index, Path("/p"), SETTINGS, run) for index in range(3)]
+    rounds = [peer.run_round(index, Path("/p"), SETTINGS, hands(run)) for index in range(3)]
     rows = peer.compare(rounds, SETTINGS.works())
     assert [(row.kind, row.batch, row.tool) for row in rows] == [PREFILL, SINGLE, BATCH_1, BATCH_4]
     # plait has 1200, 2400, 4800; the peer the same each time
@@ -151,17 +158,30 @@ def test_the_table_shows_both_speeds_and_the_ratio() -> None:
         assert text in table
 
 
+def test_what_memory_gave_is_told_by_round() -> None:
+    own = hands()
+    rounds = [peer.run_round(index, Path("/p"), SETTINGS, own) for index in range(3)]
+    told = peer.format_read_rates(rounds)
+    assert "46.0 GB/s" in told
+    assert "(42.0, 46.0, 50.0)" in told
+
+
+def test_memory_is_really_read() -> None:
+    assert 1e8 < peer.measure_read_rate(1) < 1e13
+
+
 def test_the_ratio_is_taken_within_rounds() -> None:
     """A machine that slows down for one round slows both sides; the median ratio must not move."""
     rounds = [
-        Round({("prefill", 1): 200.0 * speed}, {PREFILL: 100.0 * speed}, {}) for speed in (1.0, 0.1, 3.0, 0.5)
+        Round({("prefill", 1): 200.0 * speed}, {PREFILL: 100.0 * speed}, {}, (1e9,))
+        for speed in (1.0, 0.1, 3.0, 0.5)
     ]
     (row,) = peer.compare(rounds, [PREFILL])
     assert (row.ratio, row.ratio_min, row.ratio_max) == pytest.approx((2, 2, 2))
 
 
 def test_the_result_is_json() -> None:
-    rounds = [peer.run_round(0, Path("/p"), SETTINGS, FakeRun())]
+    rounds = [peer.run_round(0, Path("/p"), SETTINGS, hands())]
     result = peer.to_json(rounds, [0.05], peer.compare(rounds, SETTINGS.works()), SETTINGS)
     again = json.loads(json.dumps(result))
     assert again["machine"] == {"cpu": "x"}
@@ -169,11 +189,12 @@ def test_the_result_is_json() -> None:
     assert again["rows"][3]["tool"] == "llama-batched-bench"
     assert len(again["rounds"][0]["peer"]) == 4
     assert again["rounds"][0]["other_work_cpus"] == 0.05
+    assert again["rounds"][0]["read_bytes_per_s"] == [41e9, 43e9]
     assert again["is_trusted"]
 
 
 def test_a_result_of_a_busy_machine_says_so() -> None:
-    rounds = [peer.run_round(0, Path("/p"), SETTINGS, FakeRun()) for _ in range(2)]
+    rounds = [peer.run_round(0, Path("/p"), SETTINGS, hands()) for _ in range(2)]
     assert not peer.to_json(rounds, [0.0, 1.5], peer.compare(rounds, SETTINGS.works()), SETTINGS)[
         "is_trusted"
     ]
@@ -182,7 +203,7 @@ def test_a_result_of_a_busy_machine_says_so() -> None:
 def test_a_missing_measurement_is_an_error() -> None:
     settings = Settings(Path("m"), 2, batches=(1, 4, 32))
     with pytest.raises(BenchmarkError, match="llama-batched-bench reported nothing for decode, batch 32"):
-        peer.run_round(0, Path("/p"), settings, FakeRun())
+        peer.run_round(0, Path("/p"), settings, hands())
 
 
 def test_a_failing_program_is_an_error_with_its_last_words() -> None:

@@ -41,6 +41,8 @@ class AcceptFigures:
     it does not."""
     engine_mean_s: float | None = None
     """Measured in the same way."""
+    engine_p99_s: float | None = None
+    """Measured in the same way, of all requests since the engine started."""
 
 
 def measure_accept(
@@ -76,6 +78,7 @@ def measure_accept(
         is_counted=ACCEPT_COUNTER in after,
         within_2ms_share=_per_request("accepted_within_2ms_total", before, after),
         engine_mean_s=_per_request("accept_seconds_total", before, after),
+        engine_p99_s=after.get("accept_p99_seconds"),
     )
 
 

@@ -18,11 +18,11 @@ from plait.bench.concurrency.closed_loop import run_closed_loop
 from plait.bench.concurrency.disturbance import DisturbanceFigures, measure_disturbance
 from plait.bench.concurrency.figures import Figures, Moment, figures_of, read_pss_bytes
 from plait.bench.concurrency.scenario import KvPool, Scenario
-from plait.bench.concurrency.work import draw_work
+from plait.bench.concurrency.work import draw_work, num_blocks_of_work
 from plait.bench.other_work import OtherWork
 from plait.client import EngineClient
 from plait.config import EngineConfig, read_machine
-from plait.engine import start_engine
+from plait.engine import favour_this_thread, start_engine
 from plait.errors import ConfigError
 from plait.models import build_graph
 from plait.weights.hyperparameters import open_model
@@ -99,6 +99,10 @@ def engine_config(job: Job, kv_block_bytes: int) -> EngineConfig:
     # What this build has no choice in needs no setting.
     values = {name: value for name, value in values.items() if has_setting(name)}
     values["num_compute_threads"] = candidate.threads
+    # A server that has run for a while has its memory; here it would come during what is timed.
+    if has_setting("kv_prefault_bytes"):
+        num_blocks = blocks_touched(job, EngineConfig().block_tokens)
+        values["kv_prefault_bytes"] = int(_most_allowed("kv_prefault_bytes", num_blocks * kv_block_bytes))
     if job.is_unpaced and has_setting("target_step_s"):
         values["target_step_s"] = _most_allowed("target_step_s", ENDLESS_STEP_S)
     scenario = job.scenario
@@ -114,6 +118,24 @@ def engine_config(job: Job, kv_block_bytes: int) -> EngineConfig:
 def _most_allowed(field: str, wanted: float) -> float:
     bounds = [bound.le for bound in EngineConfig.model_fields[field].metadata if hasattr(bound, "le")]
     return float(min([wanted, *bounds]))
+
+
+def blocks_touched(job: Job, block_tokens: int) -> int:
+    """About as many as the job writes to."""
+    if job.scenario is not None:
+        return num_blocks_of_work(job.scenario, job.clients, block_tokens)
+    if job.accept is not None:
+        return job.accept.probes + _stream_blocks(job.accept, job.accept.probes, block_tokens)
+    if job.disturbance is None:
+        return 0
+    prompt = job.disturbance.long_prompt_tokens
+    # Twice the prompt; a stream gets a token for each slice of a few.
+    streams = _stream_blocks(job.disturbance, job.disturbance.quiet_tokens + prompt // 4, block_tokens)
+    return 2 * prompt // block_tokens + streams
+
+
+def _stream_blocks(sizes: ProbeSizes, num_tokens: int, block_tokens: int) -> int:
+    return sizes.streams * (-(-(sizes.context_tokens + num_tokens) // block_tokens))
 
 
 def pool_blocks(scenario: Scenario, pool: KvPool, num_clients: int, block_tokens: int) -> int:
@@ -139,9 +161,8 @@ def run_job(job: Job) -> JobResult:
         PlaitError: a request failed, or the engine died.
     """
     path = Path(job.model)
-    needs_pool = job.scenario is not None and job.scenario.kv_pool is not None
     try:
-        config = engine_config(job, read_kv_block_bytes(path) if needs_pool else 0)
+        config = engine_config(job, read_kv_block_bytes(path))
         client = start_engine(path, config)
     except (ConfigError, ValueError) as error:
         return JobResult(not_offered=str(error))
@@ -173,6 +194,7 @@ def _run_load(client: EngineClient, scenario: Scenario, num_clients: int) -> Fig
 
 
 def _measure_accept(client: EngineClient, sizes: ProbeSizes) -> AcceptFigures:
+    favour_this_thread()  # as a server's event loop is
     return measure_accept(
         client,
         num_streams=sizes.streams,

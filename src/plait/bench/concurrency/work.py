@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from plait.bench.concurrency.scenario import Range, Scenario
 from plait.errors import ConfigError
@@ -37,12 +38,30 @@ def draw_work(scenario: Scenario, num_clients: int, info: EngineInfo) -> list[Wo
     return [_draw_item(scenario, i, prefix, info) for i in range(scenario.num_requests(num_clients))]
 
 
-def _draw_item(scenario: Scenario, i: int, prefix: tuple[int, ...], info: EngineInfo) -> WorkItem:
+def num_blocks_of_work(scenario: Scenario, num_clients: int, block_tokens: int) -> int:
+    """KV blocks that all requests of a run take when none is given back and none is shared."""
+    draws = (_draw_sizes(scenario, i) for i in range(scenario.num_requests(num_clients)))
+    return sum(-(-(draw.num_prompt + draw.num_output) // block_tokens) for draw in draws)
+
+
+class _Draw(NamedTuple):
+    draw: random.Random
+    """For what else the request needs."""
+    is_long: bool
+    num_prompt: int
+    num_output: int
+
+
+def _draw_sizes(scenario: Scenario, i: int) -> _Draw:
     draw = random.Random(f"{scenario.seed} {i}")
     long = scenario.long if scenario.long is not None and (i + 1) % scenario.long.every == 0 else None
     source = scenario if long is None else long
     num_prompt = draw_size(draw, source.prompt_tokens)
-    num_output = draw_size(draw, source.output_tokens)
+    return _Draw(draw, long is not None, num_prompt, draw_size(draw, source.output_tokens))
+
+
+def _draw_item(scenario: Scenario, i: int, prefix: tuple[int, ...], info: EngineInfo) -> WorkItem:
+    draw, is_long, num_prompt, num_output = _draw_sizes(scenario, i)
     own = draw.choices(range(info.vocab_size), k=num_prompt - len(prefix))
     aborts = scenario.aborts
     abort_after = None
@@ -51,7 +70,7 @@ def _draw_item(scenario: Scenario, i: int, prefix: tuple[int, ...], info: Engine
     sampling = SamplingParams(
         temperature=scenario.temperature, max_tokens=num_output, ignore_eos=True, seed=scenario.seed + i
     )
-    return WorkItem(GenerateRequest((*prefix, *own), sampling), long is not None, abort_after)
+    return WorkItem(GenerateRequest((*prefix, *own), sampling), is_long, abort_after)
 
 
 def draw_size(draw: random.Random, bounds: Range) -> int:

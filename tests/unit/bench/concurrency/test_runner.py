@@ -28,8 +28,10 @@ from plait.bench.concurrency.runner import (
     run_in_process,
 )
 from plait.bench.concurrency.scenario import KvPool, load_scenario
+from plait.bench.concurrency.work import draw_work
 from plait.config import EngineConfig
 from plait.errors import ConfigError, PlaitError
+from plait.types import EngineInfo
 from tests.fakes.made_up_runs import accept_run, disturbance_run, figures
 
 CHAT = load_scenario("chat")
@@ -216,6 +218,20 @@ def test_the_pool_is_as_small_as_asked_but_holds_one_request() -> None:
     assert config.kv_cache_bytes == 8 * longest * 1000
     assert config.num_compute_threads == 2
     assert engine_config(replace(job, scenario=CHAT), 0).kv_cache_bytes == EngineConfig().kv_cache_bytes
+
+
+def test_memory_of_the_cache_is_there_before_the_clock_starts() -> None:
+    job = Job("m", Candidate("threads", "tensor", 2), 32, CHAT)
+    info = EngineInfo("m", "llama", 1000, 1 << 20, (0,), 1000, 16, 2, "avx2")
+    requests = [item.request for item in draw_work(CHAT, 32, info)]
+    tokens = [len(request.prompt_token_ids) + (request.sampling.max_tokens or 0) for request in requests]
+    num_blocks = sum(-(-num // 16) for num in tokens)
+    assert engine_config(job, 1000).kv_prefault_bytes == num_blocks * 1000
+    sizes = ProbeSizes(streams=2, context_tokens=100, probes=10, long_prompt_tokens=1600, quiet_tokens=50)
+    accept = replace(job, scenario=None, accept=sizes)
+    assert engine_config(accept, 1000).kv_prefault_bytes == (10 + 2 * 7) * 1000
+    disturbance = replace(job, scenario=None, disturbance=sizes)
+    assert engine_config(disturbance, 1000).kv_prefault_bytes == (200 + 2 * 35) * 1000
 
 
 JOB = Job("model.gguf", Candidate("threads", "tensor", 1), 2, CHAT)
