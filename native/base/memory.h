@@ -17,9 +17,10 @@ class Memory {
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
 
-  // Takes the pages of a range now, with up to `num_threads` threads; what is in them stays. Otherwise a page
-  // comes when it is first touched, and whoever touches it waits until it is cleared (and, in a virtual
-  // machine, found): up to 5 ms for a huge page were seen. Throws Error(kOutOfMemory).
+  // Takes the pages of a range now, with up to `num_threads` threads; what is in them stays, nobody else
+  // writes meanwhile, and a range beyond the end is cut off. Otherwise a page comes when it is first written,
+  // and whoever writes waits until it is cleared (and, in a virtual machine, found): up to 5 ms for a huge
+  // page were seen.
   void prefault(size_t begin, size_t num_bytes, int32_t num_threads);
 
   std::byte* data() const { return data_; }

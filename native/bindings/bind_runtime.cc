@@ -296,8 +296,7 @@ void register_storage(nb::module_& m) {
       .def_prop_ro("num_blocks", &KvStorage::num_blocks)
       .def("prefault", &KvStorage::prefault, "first_block"_a, "num_blocks"_a, "num_threads"_a,
            nb::call_guard<nb::gil_scoped_release>(),
-           "Take the memory of these blocks now, not when they are first written. Raises NativeError. "
-           "Releases "
+           "Take the memory of these blocks now, not when they are first written; nothing runs yet. Releases "
            "the GIL.");
 
   m.def(

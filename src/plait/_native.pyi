@@ -680,7 +680,7 @@ class KvStorage:
 
     def prefault(self, first_block: int, num_blocks: int, num_threads: int) -> None:
         """
-        Take the memory of these blocks now, not when they are first written. Raises NativeError. Releases the GIL.
+        Take the memory of these blocks now, not when they are first written; nothing runs yet. Releases the GIL.
         """
 
 def evaluate_logits(plan: Plan, weights: Weights, isa: str, token_ids: Sequence[int], chunk_tokens: int, num_threads: int) -> bytearray:
