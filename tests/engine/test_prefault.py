@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import re
 from pathlib import Path
@@ -28,6 +29,7 @@ def resident_bytes() -> int:
 def start_and_ask(model: Path, **settings: object) -> tuple[int, list[list[int]]]:
     """(resident memory that the engine took until it was ready, answer)"""
     config = EngineConfig.model_validate({"kv_cache_bytes": 256 * MIB, "max_batch_size": 2, **settings})
+    gc.collect()  # the engine before this one
     before = resident_bytes()
     client = start_engine(model, config)
     try:
