@@ -18,6 +18,8 @@ import time
 from dataclasses import dataclass, field
 from typing import get_args
 
+from bench_arguments import positive, positives, run_main
+
 from plait.bench.machine import describe_machine
 from plait.client import EngineClient
 from plait.config import EngineConfig
@@ -57,12 +59,13 @@ def token_s(client: EngineClient, prompt: tuple[int, ...], num_tokens: int) -> f
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", help="path or catalogue name")
-    parser.add_argument("--contexts", default="100,8000", help="prompt tokens, separated by commas")
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--decode-tokens", type=int, default=32)
-    parser.add_argument("--threads", type=int, default=None)
+    parser.add_argument(
+        "--contexts", type=positives, default=(100, 8000), help="prompt tokens, separated by commas"
+    )
+    parser.add_argument("--rounds", type=positive, default=15)
+    parser.add_argument("--decode-tokens", type=positive, default=32)
+    parser.add_argument("--threads", type=positive, default=None)
     args = parser.parse_args(arguments)
-    contexts = [int(text) for text in args.contexts.split(",")]
     model = resolve_model(args.model)
     clients = {
         dtype: start_engine(model, EngineConfig(kv_cache_dtype=dtype, num_compute_threads=args.threads))
@@ -78,7 +81,7 @@ def main(arguments: list[str] | None = None) -> None:
             + "   q8 / f16 (of each turn)"
         )
         rows = []
-        for context in contexts:
+        for context in args.contexts:
             draw = random.Random(context)
             prompt = tuple(draw.choices(range(info.vocab_size), k=context))
             for client in clients.values():
@@ -105,4 +108,4 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(run_main("kv_cache", main))

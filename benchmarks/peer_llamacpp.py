@@ -32,6 +32,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bench_arguments import positive, positives
 from peer_llamacpp_build import BenchmarkError, find_peer, shorten
 
 from plait.bench.other_work import MAX_OTHER_CPUS, OtherWork
@@ -310,28 +311,17 @@ def to_json(
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="plait and llama.cpp on the same work, in turns.")
     parser.add_argument("model", nargs="?", help="GGUF file or catalogue name; default: the default model")
-    parser.add_argument("--rounds", type=_positive, default=Settings.rounds)
-    parser.add_argument("--repeats", type=_positive, default=Settings.repeats, help="runs within a round")
-    parser.add_argument("--threads", type=_positive, help="of both sides; default: the core budget")
-    parser.add_argument("--prompt", type=_positive, default=Settings.prompt, help="prompt length for prefill")
-    parser.add_argument("--context", type=_positive, default=Settings.context, help="tokens before decode")
-    parser.add_argument("--decode-tokens", type=_positive, default=Settings.decode_tokens)
-    parser.add_argument("--batches", type=_sizes, default=Settings.batches, help="e.g. 1,8,32")
+    parser.add_argument("--rounds", type=positive, default=Settings.rounds)
+    parser.add_argument("--repeats", type=positive, default=Settings.repeats, help="runs within a round")
+    parser.add_argument("--threads", type=positive, help="of both sides; default: the core budget")
+    parser.add_argument("--prompt", type=positive, default=Settings.prompt, help="prompt length for prefill")
+    parser.add_argument("--context", type=positive, default=Settings.context, help="tokens before decode")
+    parser.add_argument("--decode-tokens", type=positive, default=Settings.decode_tokens)
+    parser.add_argument("--batches", type=positives, default=Settings.batches, help="e.g. 1,8,32")
     parser.add_argument("--timeout", type=float, default=Settings.timeout_s, help="seconds of one process")
     parser.add_argument("--peer", type=Path, help="folder with bin/llama-bench and bin/llama-batched-bench")
     parser.add_argument("--json", help="write the result there; - prints it as the last line")
     return parser.parse_args(arguments)
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not positive")
-    return value
-
-
-def _sizes(text: str) -> tuple[int, ...]:
-    return tuple(_positive(size) for size in text.split(","))
 
 
 def make_settings(arguments: argparse.Namespace) -> Settings:

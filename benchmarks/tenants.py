@@ -17,6 +17,8 @@ import threading
 import time
 from typing import get_args
 
+from bench_arguments import positive, run_main, words
+
 from plait.bench.machine import describe_machine
 from plait.client import EngineClient
 from plait.config import EngineConfig
@@ -120,20 +122,21 @@ def measure(client: EngineClient, args: argparse.Namespace) -> dict[str, object]
 
 
 def main(arguments: list[str] | None = None) -> None:
+    modes = get_args(EngineMode)
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", help="path or catalogue name")
-    parser.add_argument("--flood", type=int, default=200, help="requests that the crowd keeps open")
-    parser.add_argument("--requests", type=int, default=20, help="requests of the light tenant")
-    parser.add_argument("--prompt-tokens", type=int, default=100)
-    parser.add_argument("--output-tokens", type=int, default=64)
-    parser.add_argument("--modes", default=",".join(get_args(EngineMode)))
-    parser.add_argument("--threads", type=int, default=None)
+    parser.add_argument("--flood", type=positive, default=200, help="requests that the crowd keeps open")
+    parser.add_argument("--requests", type=positive, default=20, help="requests of the light tenant")
+    parser.add_argument("--prompt-tokens", type=positive, default=100)
+    parser.add_argument("--output-tokens", type=positive, default=64)
+    parser.add_argument("--modes", type=words(modes), default=modes, help="separated by commas")
+    parser.add_argument("--threads", type=positive, default=None)
     args = parser.parse_args(arguments)
     model = resolve_model(args.model)
     result: dict[str, object] = {"bench": "tenants", "model": model.name, "flood": args.flood}
     rows = []
     print(f"{'mode':<10} {'alone':>9} {'beside':>9} {'longest':>9} {'ratio':>6}   crowd")
-    for mode in args.modes.split(","):
+    for mode in args.modes:
         config = EngineConfig(engine_mode=mode, num_compute_threads=args.threads, enable_prefix_cache=False)
         client = start_engine(model, config)
         try:
@@ -156,4 +159,4 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(run_main("tenants", main))

@@ -2,10 +2,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include "base/clock.h"
 #include "kernels/matmul/product_cut.h"
+#include "kernels/sample/row_passes.h"
 #include "plan/runner.h"
 
 namespace plait {
@@ -26,7 +28,8 @@ void Runner::run_op(const LogitsOp& op, MicroBatch&, Crew&) {
   }
   for (size_t i = 0; i < step_->sample_slots.size(); ++i) {
     SlotState& slot = slots_[static_cast<size_t>(step_->sample_slots[i])];
-    slot.last_token = result_->samples[i].token;
+    // The step after this one is on its way already and needs some token; nobody takes what it computes.
+    slot.last_token = std::max(result_->samples[i].token, 0);
     slot.history.append(slot.last_token);
   }
 }
@@ -89,8 +92,11 @@ void Runner::sample_rows(std::span<const int32_t> rows) {
     SampleScratch& scratch = members_[static_cast<size_t>(member)].sample;
     if (is_sample) {
       const SlotState& slot = slots_[static_cast<size_t>(step_->sample_slots[i])];
+      Sampled& sampled = result_->samples[i];
       sample_row(logits, slot.params, slot.history, static_cast<uint64_t>(slot.history.num_output), scratch,
-                 result_->samples[i]);
+                 sampled);
+      const float chosen = logits[static_cast<size_t>(sampled.token)];
+      if (clean_logit(chosen) == -std::numeric_limits<float>::infinity()) sampled.token = kNoToken;
     } else {
       score_row(logits, step_->scores[i].token, step_->scores[i].num_top, scratch, result_->scores[i]);
       if (capture_ != nullptr) std::memcpy(capture_ + i * vocab, logits.data(), vocab * sizeof(float));

@@ -49,7 +49,7 @@ struct StepResult {
   int64_t step_id = 0;
   std::string error;  // empty: it ran
   std::vector<int32_t> slots;
-  std::vector<Sampled> samples;  // one per slot
+  std::vector<Sampled> samples;  // one per slot; the token may be kNoToken
   std::vector<Sampled> scores;   // one per ScoreRow
   int32_t num_tokens = 0;
   int64_t begin_ns = 0;  // CLOCK_MONOTONIC

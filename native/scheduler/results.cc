@@ -81,6 +81,11 @@ void Results::append_token(Sequence& seq, const Sampled& sampled) {
     return;
   }
   const int32_t token = sampled.token;
+  if (token == kNoToken) {
+    endings_.finish(seq, FinishReason::kError,
+                    "the model computed no number for any token; its file may be damaged");
+    return;
+  }
   const RequestState& request = *seq.request;
   --seq.num_pending;
   seq.tokens.push_back(token);

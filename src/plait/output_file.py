@@ -15,8 +15,9 @@ from pathlib import Path
 from plait.errors import ConfigError
 
 JSON_START = b"{"
+TRACE_START = b'{"displayTimeUnit"'
 SVG_START = b"<"
-_KINDS = {JSON_START: "JSON", SVG_START: "SVG"}
+_KINDS = {JSON_START: "a JSON object", TRACE_START: "a trace", SVG_START: "SVG"}
 
 
 def check_output(
@@ -42,7 +43,7 @@ def check_output(
             raise IsADirectoryError(21, os.strerror(21))
         if stat.S_ISREG(mode):
             with open(path, "r+b") as file:
-                found = file.read(16).lstrip()[: len(start)]
+                found = file.read(64).lstrip()[: len(start)]
             if path.stat().st_size and found != start:
                 raise ConfigError(
                     f"{shown}: {path} holds something else than {_KINDS[start]}, so it is not overwritten; "

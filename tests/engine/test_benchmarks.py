@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ FOLDER = Path(__file__).parents[2] / "benchmarks"
 def run_bench(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
     """Runs a script on a small model: what the last line of its output says."""
     model = write_tiny_llama(tmp_path / "tiny.gguf", "Q8_0")
+    monkeypatch.syspath_prepend(str(FOLDER))
 
     def run(name: str, *arguments: str) -> Any:
         spec = importlib.util.spec_from_file_location(f"bench_{name}", FOLDER / f"{name}.py")
@@ -53,3 +55,33 @@ def test_both_tenants_make_progress_in_every_mode(run_bench: Any) -> None:
         assert len(row["alone_s"]) == len(row["beside_s"]) == 3
         assert row["ratio"] > 0
         assert row["crowd_tokens_per_s"] > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "code", "said"),
+    [
+        ("kv_cache", ["no-such-model"], 1, "no-such-model"),
+        ("kv_cache", ["MODEL", "--contexts", "8,a"], 2, "'a' is not a whole number from 1"),
+        ("kv_cache", ["MODEL", "--contexts", "0"], 2, "'0' is not a whole number from 1"),
+        ("kv_cache", ["MODEL", "--contexts", "8", "--rounds", "0"], 2, "--rounds"),
+        ("kv_cache", ["MODEL", "--contexts", "99999"], 1, "kv_cache: "),
+        ("tenants", ["MODEL", "--modes", "threads,foo"], 2, "'foo' is not one of threads, coroutine, native"),
+        ("tenants", ["MODEL", "--threads", "0"], 2, "--threads"),
+        ("peer_llamacpp", ["MODEL", "--batches", "1,0"], 2, "'0' is not a whole number from 1"),
+    ],
+)
+def test_wrong_arguments_are_told_in_one_line(
+    tmp_path: Path, name: str, arguments: list[str], code: int, said: str
+) -> None:
+    model = write_tiny_llama(tmp_path / "tiny.gguf", "Q8_0")
+    given = [str(model) if argument == "MODEL" else argument for argument in arguments]
+    done = subprocess.run(
+        [sys.executable, str(FOLDER / f"{name}.py"), *given],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == code, done.stderr
+    assert said in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr

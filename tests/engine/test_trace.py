@@ -20,6 +20,7 @@ from tests.fakes.answers import run
 from tests.fakes.tiny_gguf import VOCAB, write_tiny_llama
 
 NUM_LAYERS = 2
+EARLIER = '{"displayTimeUnit":"ms","traceEvents":[]}'
 
 
 @pytest.fixture(scope="module")
@@ -236,13 +237,13 @@ def test_an_engine_that_does_not_start_leaves_an_earlier_trace(model: Path, tmp_
     bad = tmp_path / "bad.gguf"
     bad.write_bytes(b"GGUF but not really")
     earlier = tmp_path / "a.json"
-    earlier.write_text('{"earlier": 1}')
+    earlier.write_text(EARLIER)
     with pytest.raises(ModelFileError):
         start_engine(bad, config(trace=str(earlier)))
     with pytest.raises(ConfigError, match="kv_cache does not fit"):
         start_engine(model, config(trace=str(earlier), kv_cache_bytes=1 << 49))
     assert not _native.trace_is_on()
-    assert earlier.read_text() == '{"earlier": 1}'
+    assert earlier.read_text() == EARLIER
     assert sorted(tmp_path.iterdir()) == [earlier, bad]
 
 
@@ -258,10 +259,10 @@ def test_a_model_is_not_overwritten_whatever_links_lead_to_it(model: Path, tmp_p
 
 def test_a_file_is_replaced_when_the_trace_is_whole(model: Path, tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
-    path.write_text("{}")
+    path.write_text(EARLIER)
     client = start_engine(model, config(trace=str(path)))
     try:
-        assert path.read_text() == "{}"
+        assert path.read_text() == EARLIER
     finally:
         client.close()
     assert read_trace(path).lanes
@@ -272,7 +273,7 @@ def test_a_full_disk_is_reported_at_once_and_at_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "trace.json"
-    path.write_text('{"earlier": 1}')
+    path.write_text(EARLIER)
     monkeypatch.setattr("plait.engine.tracing.part_of", lambda path: Path("/dev/full"))
     monkeypatch.setattr(Path, "unlink", lambda *arguments, **options: None)
     trace = Trace(path)
@@ -289,7 +290,7 @@ def test_a_full_disk_is_reported_at_once_and_at_the_end(
     with pytest.raises(PlaitError, match=r"--trace: .*trace\.json: .*No space left on device"):
         trace.close()
     trace.close()
-    assert path.read_text() == '{"earlier": 1}'
+    assert path.read_text() == EARLIER
 
 
 def test_the_tool_prints_what_a_trace_shows(

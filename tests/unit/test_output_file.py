@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from plait.errors import ConfigError
-from plait.output_file import JSON_START, SVG_START, check_different, check_output, write_output
+from plait.output_file import JSON_START, SVG_START, TRACE_START, check_different, check_output, write_output
 
 
 @pytest.fixture
@@ -34,13 +34,19 @@ def test_an_input_is_never_an_output(tmp_path: Path, model: Path, link: str) -> 
 def test_other_content_is_not_overwritten(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "file"
     path.write_bytes(content)
-    with pytest.raises(ConfigError, match="holds something else than JSON"):
-        check_output("--trace", path, JSON_START)
+    with pytest.raises(ConfigError, match="holds something else than a trace"):
+        check_output("--trace", path, TRACE_START)
     assert path.read_bytes() == content
 
 
 @pytest.mark.parametrize(
-    ("start", "content"), [(JSON_START, b"\n {}"), (JSON_START, b""), (SVG_START, b"<svg/>")]
+    ("start", "content"),
+    [
+        (JSON_START, b"\n {}"),
+        (JSON_START, b""),
+        (TRACE_START, TRACE_START + b':"ms","traceEvents":[]}'),
+        (SVG_START, b"<svg/>"),
+    ],
 )
 def test_an_earlier_output_may_be_replaced(tmp_path: Path, start: bytes, content: bytes) -> None:
     path = tmp_path / "file"

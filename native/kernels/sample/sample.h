@@ -36,6 +36,9 @@ struct TokenHistory {
   void append(int32_t token);
 };
 
+// In place of a token: no logit of the row was a number.
+inline constexpr int32_t kNoToken = -1;
+
 struct Sampled {
   int32_t token = 0;
   float logprob = 0;  // log softmax of the raw logits (no bias, penalties, temperature); 0 if not asked

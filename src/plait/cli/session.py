@@ -33,12 +33,12 @@ def resolve_settings(file: Path | None, settings: Mapping[str, Any], model: str 
 
 def _check_trace(resolved: ResolvedConfig, file: Path | None) -> None:
     """Before a model is found or pulled; the engine looks again when it knows the model's file."""
-    from plait.output_file import JSON_START, check_output
+    from plait.output_file import TRACE_START, check_output
 
     named = [file, os.environ.get("PLAIT_CONFIG"), resolved.config.model]
     inputs = [Path(name) for name in named if name]
     check_output(
-        "--trace", Path(resolved.config.engine.trace or ""), JSON_START, inputs=inputs, must_be_file=True
+        "--trace", Path(resolved.config.engine.trace or ""), TRACE_START, inputs=inputs, must_be_file=True
     )
 
 

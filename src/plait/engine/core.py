@@ -175,6 +175,7 @@ class EngineCore:
         counters = self._counters()
         for name, base in self._metrics_base.items():
             counters[name] -= base
+        is_used = counters["requests_accepted_total"] > 0  # not by the warm-up alone
         gauges = self._driver.gauges
         uptime_s = max(time.monotonic() - self._started_at, 1e-9)
         num_queued, num_queued_tokens = self._queued()
@@ -182,8 +183,8 @@ class EngineCore:
             **counters,
             "uptime_seconds": uptime_s,
             "compute_busy_share": min(counters["step_seconds_total"] / uptime_s, 1.0),
-            "accept_p50_seconds": self._driver.accepts.quantile_s(0.5),
-            "accept_p99_seconds": self._driver.accepts.quantile_s(0.99),
+            "accept_p50_seconds": self._driver.accepts.quantile_s(0.5) if is_used else 0.0,
+            "accept_p99_seconds": self._driver.accepts.quantile_s(0.99) if is_used else 0.0,
             "requests_live": len(self._live),
             "requests_running": self._scheduler.num_running,
             "requests_waiting": self._scheduler.num_waiting,

@@ -11,7 +11,7 @@ from pathlib import Path
 from plait import _native
 from plait.config import format_bytes
 from plait.errors import ConfigError, PlaitError
-from plait.output_file import JSON_START, check_output, part_of, put_in_place
+from plait.output_file import TRACE_START, check_output, part_of, put_in_place
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class Trace:
         Raises:
             ConfigError: it cannot or must not be written, or another trace runs; nothing has been started then.
         """
-        check_output("--trace", path, JSON_START, inputs=inputs, must_be_file=True)
+        check_output("--trace", path, TRACE_START, inputs=inputs, must_be_file=True)
         self._path = path
         self._part = part_of(path)
         self._lock = threading.Lock()
