@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args, get_origin
 
 import pytest
 
-from plait.config import load_config
+from plait.config import EngineConfig, load_config
 from plait.config.engine import BLOCK_TOKENS
 from plait.config.load import FieldPlace, all_fields, field_info
 from plait.errors import ConfigError
@@ -156,3 +156,12 @@ def test_kv_cache_dtypes_are_f16_and_q8(dtype: str, source: str, tmp_path: Path)
             load(place, dtype, source, tmp_path)
         assert shown(place, source) in str(caught.value)
         assert "must be one of f16, q8" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"kv_prefault_bytes": True}, {"num_compute_threads": True}, {"target_step_s": False}]
+)
+def test_a_truth_value_is_no_number(settings: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"(True|False) is no value for this setting"):
+        EngineConfig.model_validate(settings)
+    assert EngineConfig(weight_cache=False, share_weights=True).share_weights is True
