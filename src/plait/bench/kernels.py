@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Protocol
 
 from plait.bench.machine import describe_machine, last_level_cache_bytes, load_average
-from plait.config import EngineConfig, format_bytes, read_machine
+from plait.config import EngineConfig, Machine, format_bytes, read_machine
 from plait.engine.isa import choose_isa
 from plait.engine.kernels import AttentionWork, KernelTimers, KernelTiming, supported_isas
 from plait.errors import ConfigError
@@ -210,17 +210,15 @@ def run_kernel_bench(
     load_before = load_average()
     machine = read_machine()
     num_threads = settings.num_compute_threads or machine.num_usable_cores
-    # More threads than CPUs: the kernel places them better than a fixed plan would.
-    cpus = machine.cpus[:num_threads] if num_threads <= len(machine.cpus) else ()
     file = open_model(model_path)
     graph, hp = build_graph(file, load_vectors(file, ("rope_freqs.weight",)))
-    cold_bytes = cold_working_set(last_level_cache_bytes(cpus=machine.cpus), machine.memory_bytes)
+    cold_bytes = _cold_bytes(machine)
     kinds = [kind for kind in matrix_kinds(file, graph) if settings.wants(kind.kernel)]
     works = attention_works(graph, hp, settings)
     if not kinds and not works:
         raise ConfigError(f"bench kernels: the model has no kernel named {', '.join(settings.kernels)}")
     check_fits((kinds, works), max(settings.tokens), cold_bytes, machine.memory_bytes)
-    timers = KernelTimers(isa, num_threads, cpus)
+    timers = KernelTimers(isa, num_threads, machine.cpus_to_pin(num_threads))
     ceilings, measurements = measure_kernels(timers, file, (kinds, works), cold_bytes, settings, on_progress)
     return KernelReport(
         model=model_path.stem,
@@ -232,6 +230,17 @@ def run_kernel_bench(
         ceilings=ceilings,
         measurements=measurements,
     )
+
+
+def measure_read_rate(num_threads: int, repeats: int = 5) -> float:
+    """Bytes per second that all threads together read from memory, at best: the ceiling "read"."""
+    machine = read_machine()
+    timers = KernelTimers(choose_isa()[0], num_threads, machine.cpus_to_pin(num_threads))
+    return max(timers.read_rates(_cold_bytes(machine), is_alone=False, repeats=repeats))
+
+
+def _cold_bytes(machine: Machine) -> int:
+    return cold_working_set(last_level_cache_bytes(cpus=machine.cpus), machine.memory_bytes)
 
 
 def _isa_of(settings: KernelSettings) -> str:

@@ -31,6 +31,11 @@ class Machine:
         limit = self.num_cores if self.cpu_quota is None else min(self.num_cores, int(self.cpu_quota))
         return max(1, limit)
 
+    def cpus_to_pin(self, num_threads: int) -> tuple[int, ...]:
+        """A CPU for each thread; none when there are more threads than CPUs: the kernel places them better then than
+        a fixed plan would."""
+        return self.cpus[:num_threads] if num_threads <= len(self.cpus) else ()
+
 
 def read_machine(root: Path = Path("/"), affinity: Iterable[int] | None = None) -> Machine:
     """The budget of this process.

@@ -164,8 +164,7 @@ def _native_parts(
         arguments = (
             model.isa,
             num_threads,
-            # More threads than CPUs: the kernel places them better than a fixed plan would.
-            list(machine.cpus[:num_threads]) if num_threads <= len(machine.cpus) else [],
+            list(machine.cpus_to_pin(num_threads)),
             config.max_batch_tokens,
             scheduler_limits(info, config).num_slots,
             config.compute_parallelism,
