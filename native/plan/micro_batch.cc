@@ -7,6 +7,9 @@ namespace plait {
 
 namespace {
 
+// Tiles of a sequence that are cut further.
+constexpr int32_t kFewTiles = 2;
+
 void place(const Plan& plan, const StepBuffers& buffers, MicroBatch& batch) {
   const auto first = static_cast<size_t>(batch.first_row);
   batch.rows = buffers.rows;
@@ -22,8 +25,9 @@ void place(const Plan& plan, const StepBuffers& buffers, MicroBatch& batch) {
   }
 }
 
-// Prefill slices are cut into tiles of queries; a single query with a long context is cut into the fixed
-// partitions of attention.h, whose partial results are merged afterwards. Both give the same bits.
+// Slices of a prompt are cut into tiles of queries. Where that are few and their context is long, as in
+// decode and beside decodes, each is cut into the fixed partitions of attention.h, whose partial results are
+// merged afterwards: so all threads find work. Both give the same bits.
 void plan_attention(const StepInput& step, MicroBatch& batch) {
   batch.tasks.clear();
   batch.merges.clear();
@@ -31,24 +35,25 @@ void plan_attention(const StepInput& step, MicroBatch& batch) {
   for (size_t s = 0; s < step.seq_slots.size(); ++s) {
     const int32_t first = std::max(step.query_starts[s] - batch.first_row, 0);
     const int32_t last = std::min(step.query_starts[s + 1] - batch.first_row, batch.num_tokens);
-    if (first >= last) continue;
     const auto seq = static_cast<int32_t>(s);
-    const int32_t context = batch.positions[static_cast<size_t>(last - 1)] + 1;
-    if (last - first == 1 && context > kPartition) {
+    const bool are_few = last - first <= kFewTiles * kMaxQueriesPerTask;
+    for (int32_t row = first; row < last; row += kMaxQueriesPerTask) {
+      const int32_t num_queries = std::min(kMaxQueriesPerTask, last - row);
+      const int32_t context = batch.positions[static_cast<size_t>(row + num_queries - 1)] + 1;
+      if (!are_few || context <= kPartition) {
+        batch.tasks.push_back({seq, row, num_queries, -1, -1});
+        continue;
+      }
       const int32_t partitions = (context + kPartition - 1) / kPartition;
       const auto merge = static_cast<int32_t>(batch.merges.size());
-      batch.merges.push_back({first, num_partials, partitions});
-      for (int32_t p = 0; p < partitions; ++p) batch.tasks.push_back({seq, first, 1, p, merge});
-      num_partials += partitions;
-      continue;
-    }
-    for (int32_t row = first; row < last; row += kMaxQueriesPerTask) {
-      batch.tasks.push_back({seq, row, std::min(kMaxQueriesPerTask, last - row), -1, -1});
+      batch.merges.push_back({row, num_queries, num_partials, partitions});
+      for (int32_t p = 0; p < partitions; ++p) batch.tasks.push_back({seq, row, num_queries, p, merge});
+      num_partials += partitions * num_queries;
     }
   }
   // The tiles that see most come first: the team then ends together.
   const auto cost = [&batch](const AttentionTask& t) {
-    return t.partition >= 0 ? kPartition : t.num_queries * batch.positions[static_cast<size_t>(t.row0)];
+    return t.num_queries * (t.partition >= 0 ? kPartition : batch.positions[static_cast<size_t>(t.row0)]);
   };
   std::stable_sort(batch.tasks.begin(), batch.tasks.end(),
                    [&cost](const AttentionTask& a, const AttentionTask& b) { return cost(a) > cost(b); });
@@ -69,7 +74,8 @@ void take_rows(const Plan& plan, const StepBuffers& buffers, const StepInput& st
   plan_attention(step, batch);
   if (batch.merges.empty()) return;
   const AttentionMerge& last = batch.merges.back();
-  const size_t num_floats = static_cast<size_t>(last.first_partial + last.num_partials) * partial_floats;
+  const int32_t num_partials = last.first_partial + last.num_partials * last.num_queries;
+  const size_t num_floats = static_cast<size_t>(num_partials) * partial_floats;
   if (batch.partials.size() < num_floats) batch.partials.resize(num_floats);
 }
 

@@ -19,13 +19,15 @@ struct AttentionTask {
   int32_t seq;
   int32_t row0;         // first query row
   int32_t num_queries;  // 1..kMaxQueriesPerTask
-  int32_t partition;    // -1: the whole context; else one partition of a single query
+  int32_t partition;    // -1: the whole context; else one partition of it
   int32_t merge;        // index into MicroBatch::merges when it is a partition
 };
 
+// The partial results of a tile of queries: of each kv head num_partials, each of num_queries.
 struct AttentionMerge {
-  int32_t row;
-  int32_t first_partial;
+  int32_t row0;
+  int32_t num_queries;
+  int32_t first_partial;  // partials of single queries that come before
   int32_t num_partials;
 };
 
@@ -59,8 +61,8 @@ inline constexpr size_t kActsSlack = 64;
 
 // Makes `batch` the rows [begin, end) of a step. Rows of different batches stand apart, each where it stands
 // in the buffer of all rows; activations do so among batches that are disjoint, with at most one after
-// another. `partial_floats`: of one partial result of attention, all heads. Allocates when a step is larger
-// than before.
+// another. `partial_floats`: of one query's partial result of attention, all heads. Allocates when a step is
+// larger than before.
 void take_rows(const Plan& plan, const StepBuffers& buffers, const StepInput& step, const StepRows& rows,
                int32_t begin, int32_t end, size_t partial_floats, MicroBatch& batch);
 

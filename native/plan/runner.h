@@ -90,6 +90,8 @@ class Runner {
   int64_t partial_size(const AttentionOp& op) const;
   void merge(const AttentionOp& op, MicroBatch& batch, const AttentionMerge& merge, int32_t head,
              Member& member);
+  void quantize_tile(const AttentionOp& op, MicroBatch& batch, int32_t row0, int32_t num_queries,
+                     int32_t head, const float* tile);
   void rotate_heads(const QkvOp& op, VectorId norm, const MicroBatch& batch, float* rows, int64_t stride,
                     int32_t t0, int32_t t1);
   void logits_of(const LogitsOp& op, std::span<const int32_t> rows);

@@ -55,22 +55,18 @@ void Runner::attend(const AttentionOp& op, MicroBatch& batch, const AttentionTas
   if (task.partition >= 0) {
     kernels_.attention_partial(args, task.partition,
                                partials_of(op, batch, batch.merges[static_cast<size_t>(task.merge)], head) +
-                                   task.partition * partial_size(op));
+                                   task.partition * task.num_queries * partial_size(op));
     return;
   }
   kernels_.attention(args);
-  const Acts& out = batch.acts_of(op.out);
-  for (int32_t i = 0; i < task.num_queries; ++i) {
-    kernels_.quantize(args.out + static_cast<int64_t>(i) * group_cols, task.row0 + i, head * group_cols,
-                      (head + 1) * group_cols, out);
-  }
+  quantize_tile(op, batch, task.row0, task.num_queries, head, args.out);
 }
 
-// The partial results of one query and kv head, in rising order of their partitions.
+// The partial results of a tile and kv head, in rising order of their partitions.
 float* Runner::partials_of(const AttentionOp& op, MicroBatch& batch, const AttentionMerge& merge,
                            int32_t head) {
-  const int64_t index =
-      int64_t{merge.first_partial} * plan_->kv.num_kv_heads + int64_t{head} * merge.num_partials;
+  const int64_t index = int64_t{merge.first_partial} * plan_->kv.num_kv_heads +
+                        int64_t{head} * merge.num_partials * merge.num_queries;
   return batch.partials.data() + index * partial_size(op);
 }
 
@@ -81,12 +77,22 @@ int64_t Runner::partial_size(const AttentionOp& op) const {
 void Runner::merge(const AttentionOp& op, MicroBatch& batch, const AttentionMerge& merge, int32_t head,
                    Member& member) {
   const int32_t group = op.num_heads / plan_->kv.num_kv_heads;
-  const int32_t group_cols = group * plan_->kv.head_dim;
+  const int32_t first = first_partition(op, batch.positions[static_cast<size_t>(merge.row0)]);
   float* out = member.tile.data();
-  const int32_t first = first_partition(op, batch.positions[static_cast<size_t>(merge.row)]);
-  kernels_.attention_merge(partials_of(op, batch, merge, head) + first * partial_size(op),
-                           merge.num_partials - first, group, plan_->kv.head_dim, out);
-  kernels_.quantize(out, merge.row, head * group_cols, (head + 1) * group_cols, batch.acts_of(op.out));
+  kernels_.attention_merge(partials_of(op, batch, merge, head) + first * merge.num_queries * partial_size(op),
+                           merge.num_partials - first, merge.num_queries * group, plan_->kv.head_dim, out);
+  quantize_tile(op, batch, merge.row0, merge.num_queries, head, out);
+}
+
+// Outputs of a kv head's group, [num_queries][group * head_dim].
+void Runner::quantize_tile(const AttentionOp& op, MicroBatch& batch, int32_t row0, int32_t num_queries,
+                           int32_t head, const float* tile) {
+  const int32_t group_cols = op.num_heads / plan_->kv.num_kv_heads * plan_->kv.head_dim;
+  const Acts& out = batch.acts_of(op.out);
+  for (int32_t i = 0; i < num_queries; ++i) {
+    kernels_.quantize(tile + int64_t{i} * group_cols, row0 + i, head * group_cols, (head + 1) * group_cols,
+                      out);
+  }
 }
 
 }  // namespace plait

@@ -1,6 +1,7 @@
 #include "scheduler/budget.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 namespace plait {
@@ -88,12 +89,38 @@ std::vector<int32_t> PrefillPacer::share(std::span<const PromptNeed> prompts, in
   return share_prefill(prompts, low, max_slice_);
 }
 
-double PrefillPacer::allowance_s(int32_t num_decodes, int64_t decode_positions, int32_t num_prompts) const {
+double PrefillPacer::allowance_s(int32_t num_decodes, int64_t decode_positions,
+                                 std::span<const PromptNeed> prompts) const {
   if (num_decodes == 0 || !costs_.knows_prefills()) return -1.0;
   const double decode_s = costs_.decode_s(num_decodes, decode_positions);
   if (target_step_s_ > 0.0) return std::max(target_step_s_ - decode_s, 0.0);
   if (!costs_.knows_decodes()) return -1.0;
-  return std::max(kMixedStepRatio - 1.0, kCrowdRatio * num_prompts / num_decodes) * decode_s;
+  const double step_s =
+      kMixedStepRatio * costs_.decode_spread() * grown_decode_s(num_decodes, decode_positions, prompts);
+  const double crowd_s = kCrowdRatio * static_cast<double>(prompts.size()) / num_decodes * decode_s;
+  return std::max(step_s - decode_s, crowd_s);
+}
+
+// What the decodes will take when the prompts are through. If a step of theirs takes d now and g more with
+// each step, and mixed steps are stretched to r times what they take after n steps, which leaves r (d + g n)
+// - (d + g n / 2) of one for the prompts, then these are through after n steps where n ((r - 1) d + (r - 1/2)
+// g n) is what they cost.
+double PrefillPacer::grown_decode_s(int32_t num_decodes, int64_t decode_positions,
+                                    std::span<const PromptNeed> prompts) const {
+  const double d = costs_.decode_s(num_decodes, decode_positions);
+  const double g = costs_.decode_s(num_decodes, decode_positions + num_decodes) - d;
+  if (g <= 0.0) return d;
+  int64_t num_tokens = 0;
+  int64_t positions = 0;
+  for (const PromptNeed& prompt : prompts) {
+    num_tokens += prompt.remaining;
+    positions += attended_positions(prompt.done, int64_t{prompt.done} + prompt.remaining);
+  }
+  const double r = kMixedStepRatio * costs_.decode_spread();
+  const double half = (r - 1.0) * d / 2.0;
+  const double slope = (r - 0.5) * g;
+  const double n = (std::sqrt(half * half + slope * costs_.prefill_s(num_tokens, positions)) - half) / slope;
+  return std::min(d + g * n, kLargestGrowth * d);
 }
 
 }  // namespace plait

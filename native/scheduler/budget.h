@@ -15,8 +15,11 @@ namespace plait {
 constexpr int32_t kMinSliceTokens = 64;
 // A step with decodes takes so many prompt tokens at least, so that prompts move whatever the time says.
 constexpr int32_t kLeastPromptTokens = 2;
-// Without a target, prompt tokens stretch a step to so many times what its decodes take alone,
-constexpr double kMixedStepRatio = 2.2;
+// Without a target, prompt tokens stretch a step to so many times a long step of its decodes alone,
+constexpr double kMixedStepRatio = 1.9;
+// as it will be when the prompts are through, since contexts grow meanwhile, but at most to so many times
+// that of now;
+constexpr double kLargestGrowth = 2.0;
 // or by so many times more for each prompt that there is per decode: where many wait and few run, the prompts
 // are what holds all up.
 constexpr double kCrowdRatio = 2.0;
@@ -40,7 +43,7 @@ std::vector<int32_t> share_prefill(std::span<const PromptNeed> prompts, int32_t 
 // Sizes the prompt slices of a step so that its decodes keep their pace.
 class PrefillPacer {
  public:
-  // `target_step_s` 0: kMixedStepRatio times what the step's decodes take alone.
+  // `target_step_s` 0: the pace that the decodes had decides.
   PrefillPacer(int32_t max_slice, double target_step_s);
 
   // Learns from a step that ran.
@@ -61,11 +64,15 @@ class PrefillPacer {
   bool should_probe(int32_t num_decodes) const {
     return num_decodes > 0 && costs_.num_mixed_steps() >= kProbeInterval;
   }
-  // Seconds that the tokens of so many prompts may add to a step that has these decodes; negative: no limit,
-  // since there are no decodes or nothing was learned yet.
-  double allowance_s(int32_t num_decodes, int64_t decode_positions, int32_t num_prompts) const;
+  // Seconds that tokens of these prompts may add to a step that has these decodes; negative: no limit, since
+  // there are no decodes or nothing was learned yet.
+  double allowance_s(int32_t num_decodes, int64_t decode_positions,
+                     std::span<const PromptNeed> prompts) const;
 
  private:
+  double grown_decode_s(int32_t num_decodes, int64_t decode_positions,
+                        std::span<const PromptNeed> prompts) const;
+
   const int32_t max_slice_;
   const double target_step_s_;
   StepCostModel costs_;

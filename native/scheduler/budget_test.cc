@@ -16,29 +16,39 @@ std::vector<int32_t> share(const std::vector<int32_t>& remaining, int32_t budget
   return share_prefill(prompts, budget, max_slice);
 }
 
-// 1 ms and a bit for each position of a decode, 1 ms for each prompt token, 1 us for each of its positions.
-StepLoad load_of(int32_t num_decodes, int32_t begin, int32_t num_prefills) {
-  return {num_decodes, int64_t{num_decodes} * 100, num_prefills,
+// 1 ms for each token, 1 us for each position of a prompt, `decode_position_s` for each of a decode.
+struct Costs {
+  double decode_position_s = 0.0;
+  double noise = 0.0;  // of each step, by turns more and less
+};
+
+StepLoad load_of(int32_t num_decodes, int32_t begin, int32_t num_prefills, int32_t context = 100) {
+  return {num_decodes, int64_t{num_decodes} * context, num_prefills,
           attended_positions(begin, begin + num_prefills)};
 }
 
-double cost_s(const StepLoad& load) {
-  return 1e-3 * (load.num_decodes + load.num_prefills) + 1e-6 * static_cast<double>(load.prefill_positions);
+double cost_s(const StepLoad& load, const Costs& costs = {}) {
+  return 1e-3 * (load.num_decodes + load.num_prefills) + 1e-6 * static_cast<double>(load.prefill_positions) +
+         costs.decode_position_s * static_cast<double>(load.decode_positions);
 }
 
-void teach(PrefillPacer& pacer) {
+void teach(PrefillPacer& pacer, const Costs& costs = {}) {
   for (int32_t i = 0; i < 400; ++i) {
-    pacer.observe(load_of(1 + i % 64, 0, 0), cost_s(load_of(1 + i % 64, 0, 0)));
-    const StepLoad mixed = load_of(1 + i % 64, i * 37 % 6000, 1 + i * 7 % 300);
-    pacer.observe(mixed, cost_s(mixed));
+    const double factor = 1.0 + (i % 2 == 0 ? costs.noise : -costs.noise);
+    const int32_t context = 1 + i * 91 % 2000;
+    const StepLoad decodes = load_of(1 + i % 64, 0, 0, context);
+    pacer.observe(decodes, factor * cost_s(decodes, costs));
+    const StepLoad mixed = load_of(1 + i % 64, i * 37 % 6000, 1 + i * 7 % 300, context);
+    pacer.observe(mixed, factor * cost_s(mixed, costs));
   }
 }
 
 int32_t tokens_for(const PrefillPacer& pacer, int32_t num_decodes, int32_t begin) {
   const PromptNeed prompt{100'000, begin};
+  const std::span<const PromptNeed> prompts{&prompt, 1};
   const std::vector<int32_t> shares =
-      pacer.share({&prompt, 1}, 1000 - num_decodes,
-                  pacer.allowance_s(num_decodes, int64_t{num_decodes} * 100, 1), kLeastPromptTokens);
+      pacer.share(prompts, 1000 - num_decodes,
+                  pacer.allowance_s(num_decodes, int64_t{num_decodes} * 100, prompts), kLeastPromptTokens);
   CHECK_EQ(shares.size(), size_t{1});
   return shares[0];
 }
@@ -111,19 +121,52 @@ TEST(a_target_bounds_the_whole_step) {
 TEST(without_a_target_the_decodes_set_the_pace) {
   PrefillPacer pacer(1000, 0.0);
   teach(pacer);
-  CHECK(is_between(tokens_for(pacer, 40, 0), 36, 48));  // 1.2 x 40 ms
-  CHECK(is_between(tokens_for(pacer, 20, 0), 16, 24));
-  CHECK(is_between(tokens_for(pacer, 4, 0), 3, 6));
+  CHECK(is_between(tokens_for(pacer, 40, 0), 30, 40));  // 0.9 x 40 ms
+  CHECK(is_between(tokens_for(pacer, 20, 0), 14, 20));
+  CHECK(is_between(tokens_for(pacer, 4, 0), 2, 5));
   CHECK_EQ(tokens_for(pacer, 2, 6000), kLeastPromptTokens);
 }
 
 TEST(where_many_prompts_wait_for_few_decodes_they_get_more) {
   PrefillPacer pacer(1000, 0.0);
   teach(pacer);
-  const double one_s = pacer.allowance_s(10, 1000, 1);
-  CHECK(std::abs(one_s - 0.012) < 0.001);
-  CHECK_EQ(pacer.allowance_s(10, 1000, 5), one_s);
-  CHECK(std::abs(pacer.allowance_s(10, 1000, 20) - 0.040) < 0.003);
+  const auto allowance_s = [&](size_t num_prompts) {
+    return pacer.allowance_s(10, 1000, std::vector<PromptNeed>(num_prompts, {100, 0}));
+  };
+  CHECK(std::abs(allowance_s(1) - 0.009) < 0.001);
+  CHECK(std::abs(allowance_s(4) - allowance_s(1)) < 2e-4);
+  CHECK(std::abs(allowance_s(20) - 0.040) < 0.003);
+}
+
+TEST(where_steps_of_decodes_vary_mixed_ones_may_take_longer) {
+  PrefillPacer pacer(1000, 0.0);
+  teach(pacer, {.noise = 0.2});
+  // Twice a long step of 10 ms, less the decodes.
+  const PromptNeed prompt{100, 0};
+  const double allowance_s = pacer.allowance_s(10, 1000, {&prompt, 1});
+  CHECK(allowance_s > 0.012 && allowance_s < 0.017);
+}
+
+TEST(a_step_may_take_as_long_as_decodes_will_at_the_end_of_the_prompt) {
+  PrefillPacer pacer(1000, 0.0);
+  teach(pacer, {.decode_position_s = 2e-6});
+  const double ratio = kMixedStepRatio * pacer.costs().decode_spread();
+  const auto step_s = [&](int32_t num_tokens) {
+    const PromptNeed prompt{num_tokens, 0};
+    return 0.012 + pacer.allowance_s(10, 1000, {&prompt, 1});
+  };
+  // A step of the decodes takes 12 ms now and 20 us more with each step.
+  CHECK(std::abs(step_s(20) - ratio * 0.012) < 0.001);
+  // 3000 tokens cost 7.5 s. That is done after so many steps, if each leaves to the prompt what its own
+  // decodes, half as much grown on average, do not take.
+  double num_steps = 0;
+  for (double left_s = 7.5; left_s > 0; ++num_steps) {
+    left_s = 7.5 - (num_steps + 1) * (step_s(3000) - 0.012 - 10e-6 * num_steps);
+  }
+  CHECK(std::abs(step_s(3000) - ratio * (0.012 + 20e-6 * num_steps)) < 0.0015);
+  CHECK(num_steps > 200);
+  // A prompt without end does not stretch steps without end.
+  CHECK(std::abs(step_s(1'000'000) - ratio * kLargestGrowth * 0.012) < 0.002);
 }
 
 TEST(each_prompt_is_priced_where_it_stands) {
@@ -132,7 +175,7 @@ TEST(each_prompt_is_priced_where_it_stands) {
   const auto total = [&](int32_t first_done, int32_t second_done) {
     const PromptNeed prompts[] = {{5000, first_done}, {50, second_done}};
     const std::vector<int32_t> shares =
-        pacer.share(prompts, 800, pacer.allowance_s(200, 20'000, 2), kLeastPromptTokens);
+        pacer.share(prompts, 800, pacer.allowance_s(200, 20'000, prompts), kLeastPromptTokens);
     CHECK(shares[0] > 0 && shares[1] > 0);
     return shares[0] + shares[1];
   };

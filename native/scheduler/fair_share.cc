@@ -87,8 +87,7 @@ std::vector<int32_t> FairShare::share_prompts(std::span<Sequence* const> prompts
     last_probe_step_id_ = step_id;
     shares.assign(prompts.size(), 0);
   } else if (!try_share_by_tenant(room, step_id, prompts.size(), shares)) {
-    double allowance_s =
-        pacer_.allowance_s(num_decodes, decode_positions, static_cast<int32_t>(prompts.size()));
+    double allowance_s = pacer_.allowance_s(num_decodes, decode_positions, needs);
     if (num_parts_ == 1 && is_lasting(step_id) && pacer_.costs().knows_prefills()) {
       price(room);
       const double left_s = lasting_s_ - pacer_.costs().fixed_s() - parts_[0].decodes_s;

@@ -17,8 +17,8 @@ struct SchedulerLimits {
   int32_t prefill_chunk_tokens = 512;  // tokens of one prompt per step
   double batch_timeout_s = 0.0;        // how long an idle engine waits for a fuller first batch
   bool enable_prefix_cache = true;
-  // Prefill slices shrink so that a step with decodes takes about this long; 0: some two times what the
-  // decodes take alone.
+  // Prefill slices shrink so that a step with decodes takes about this long; 0: the pace that the decodes
+  // have alone decides (budget.h).
   double target_step_s = 0.0;
   // Bytes of a KV block, where preempted sequences may be saved; 0: they are computed again.
   int64_t kv_block_bytes = 0;

@@ -11,43 +11,59 @@ using namespace plait;
 namespace {
 
 struct Pace {
-  double undisturbed_p99_s = 0.0;
+  double undisturbed_p99_s = 0.0;  // of the same tokens, without the prompt
   double longest_gap_s = 0.0;
   double wait_s = 0.0;
 };
 
-Pace long_prompt_among(int32_t num_streams, double target_step_s) {
+double p99(std::vector<double> gaps) {
+  std::sort(gaps.begin(), gaps.end());
+  return gaps[gaps.size() * 99 / 100];
+}
+
+void begin_streams(SimulatedEngine& engine, int32_t num_streams) {
+  for (int64_t id = 1; id <= num_streams; ++id) engine.add(id, 100, 4000);
+  for (int32_t i = 0; i < 240; ++i) engine.turn();
+}
+
+Pace long_prompt_among(int32_t num_streams, double target_step_s, int32_t num_prompt = 6000) {
   SchedulerLimits limits;
   limits.max_batch_size = 16;
   limits.target_step_s = target_step_s;
   SimulatedEngine engine(limits);
-  for (int64_t id = 1; id <= num_streams; ++id) engine.add(id, 100, 4000);
-  for (int32_t i = 0; i < 40; ++i) engine.turn();
-  std::vector<double> gaps;
-  for (int32_t i = 0; i < 400; ++i) gaps.push_back(engine.turn());
-  std::sort(gaps.begin(), gaps.end());
+  begin_streams(engine, num_streams);
   Pace pace;
-  pace.undisturbed_p99_s = gaps[gaps.size() * 99 / 100];
-  engine.turn();
   const double begin_s = engine.now_s;
-  engine.add(100, 6000, 4);
-  while (!engine.first_token_s.contains(100))
+  engine.add(100, num_prompt, 4);
+  int32_t num_steps = 0;
+  while (!engine.first_token_s.contains(100)) {
     pace.longest_gap_s = std::max(pace.longest_gap_s, engine.turn());
+    ++num_steps;
+  }
   pace.wait_s = engine.first_token_s[100] - begin_s;
+  SimulatedEngine alone(limits);
+  begin_streams(alone, num_streams);
+  std::vector<double> gaps;
+  for (int32_t i = 0; i < num_steps; ++i) gaps.push_back(alone.turn());
+  pace.undisturbed_p99_s = p99(std::move(gaps));
   return pace;
 }
 
 }  // namespace
 
 TEST(a_long_prompt_stretches_no_gap_of_running_streams_far) {
-  const double alone_s = long_prompt_among(0, 0.0).wait_s;
-  for (const int32_t num_streams : {8, 12}) {
-    const Pace pace = long_prompt_among(num_streams, 0.0);
-    std::printf("%d streams: p99 %.1f ms, longest gap %.1f ms, first token %.2f s, alone %.2f s\n",
-                num_streams, pace.undisturbed_p99_s * 1e3, pace.longest_gap_s * 1e3, pace.wait_s, alone_s);
-    CHECK(pace.longest_gap_s < 2.5 * pace.undisturbed_p99_s);
-    // The streams keep 1 / 2.2 of the time at most.
-    CHECK(pace.wait_s < alone_s / (1.0 - 1.0 / 2.2) * 1.1);
+  for (const int32_t num_prompt : {500, 2000, 6000}) {
+    const double alone_s = long_prompt_among(0, 0.0, num_prompt).wait_s;
+    for (const int32_t num_streams : {8, 12}) {
+      const Pace pace = long_prompt_among(num_streams, 0.0, num_prompt);
+      std::printf(
+          "%d tokens, %d streams: p99 %.1f ms, longest gap %.1f ms, first token %.2f s, alone %.2f s\n",
+          num_prompt, num_streams, pace.undisturbed_p99_s * 1e3, pace.longest_gap_s * 1e3, pace.wait_s,
+          alone_s);
+      CHECK(pace.longest_gap_s < 2.5 * pace.undisturbed_p99_s);
+      // The streams keep about half of the time; what prompt tokens cost has yet to be learned.
+      CHECK(pace.wait_s < alone_s * (num_prompt < 1000 ? 2.6 : 2.2));
+    }
   }
 }
 
@@ -77,11 +93,14 @@ TEST(contexts_that_grow_during_a_long_prompt_are_not_taken_for_its_costs) {
     if (is_mixed && num_steps > 2500) mixed_s.push_back(seconds);
   }
   CHECK(num_probes > num_steps / 40 && num_probes < num_steps / 10);
-  // By now a step of the decodes alone takes 2 + 8 * (0.8 + 2800 * 0.15e-3) = 11.8 ms.
+  // By now a step of the decodes alone takes 2 + 8 * (0.8 + 2800 * 0.15e-3) = 11.8 ms, one in a hundred 14 %
+  // more, and the prompt has a long way to go yet, in which that grows by a quarter.
   double sum_s = 0.0;
   for (const double seconds : mixed_s) sum_s += seconds;
   const double mean_s = sum_s / static_cast<double>(mixed_s.size());
-  CHECK(mean_s > 1.9 * 11.8e-3 && mean_s < 2.4 * 11.8e-3);
+  const double now_s = kMixedStepRatio * 1.14 * 11.8e-3;
+  std::printf("mean %.1f ms, %.1f without growth\n", mean_s * 1e3, now_s * 1e3);
+  CHECK(mean_s > 1.05 * now_s && mean_s < 1.4 * now_s);
 }
 
 TEST_MAIN()

@@ -19,10 +19,15 @@ constexpr double kRidge = 1e-4;
 // Units that make the features of a usual step about 1.
 constexpr double kTokenUnit = 32.0;
 constexpr double kPositionUnit = 16384.0;
+// decode_spread: a quantile that is followed step by step, up where a step was longer, down where it was not.
+constexpr double kSpreadQuantile = 0.99;
+constexpr double kSpreadStep = 0.02;
+constexpr double kLargestSpread = 1.5;
 
 // `fixed` 0: a line through the origin.
-CostLine::Features features_of(double fixed, int32_t num_tokens, int64_t positions) {
-  return {fixed, num_tokens / kTokenUnit, static_cast<double>(positions) / kPositionUnit};
+CostLine::Features features_of(double fixed, int64_t num_tokens, int64_t positions) {
+  return {fixed, static_cast<double>(num_tokens) / kTokenUnit,
+          static_cast<double>(positions) / kPositionUnit};
 }
 
 // Of decodes; prompt tokens are only what is added to a step. A fixed cost of theirs would be a guess as long
@@ -30,7 +35,7 @@ CostLine::Features features_of(double fixed, int32_t num_tokens, int64_t positio
 CostLine::Features decode_features(int32_t num_tokens, int64_t positions) {
   return features_of(1.0, num_tokens, positions);
 }
-CostLine::Features prefill_features(int32_t num_tokens, int64_t positions) {
+CostLine::Features prefill_features(int64_t num_tokens, int64_t positions) {
   return features_of(0.0, num_tokens, positions);
 }
 
@@ -114,7 +119,9 @@ void StepCostModel::observe(const StepLoad& load, double step_s) {
   if (!(step_s > 0.0)) return;
   if (load.num_prefills == 0) {
     num_mixed_steps_ = 0;
-    if (load.num_decodes > 0) decode_.learn(decode_features(load.num_decodes, load.decode_positions), step_s);
+    if (load.num_decodes == 0) return;
+    if (decode_.has_learned()) note_spread(step_s / decode_s(load.num_decodes, load.decode_positions));
+    decode_.learn(decode_features(load.num_decodes, load.decode_positions), step_s);
     return;
   }
   // Without decodes the fixed cost of a step is part of what the prompt tokens cost: it would be paid anyway.
@@ -124,11 +131,16 @@ void StepCostModel::observe(const StepLoad& load, double step_s) {
   prefill_.learn(prefill_features(load.num_prefills, load.prefill_positions), std::max(rest_s, 0.0));
 }
 
+void StepCostModel::note_spread(double ratio) {
+  decode_spread_ += kSpreadStep * (ratio > decode_spread_ ? kSpreadQuantile : kSpreadQuantile - 1.0);
+  decode_spread_ = std::clamp(decode_spread_, 1.0, kLargestSpread);
+}
+
 double StepCostModel::decode_s(int32_t num_decodes, int64_t decode_positions) const {
   return num_decodes == 0 ? 0.0 : decode_.predict(decode_features(num_decodes, decode_positions));
 }
 
-double StepCostModel::prefill_s(int32_t num_prefills, int64_t prefill_positions) const {
+double StepCostModel::prefill_s(int64_t num_prefills, int64_t prefill_positions) const {
   return num_prefills == 0 ? 0.0 : prefill_.predict(prefill_features(num_prefills, prefill_positions));
 }
 

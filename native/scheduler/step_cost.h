@@ -61,7 +61,10 @@ class StepCostModel {
   // Seconds of a step of these decodes only; 0 when no such step was seen.
   double decode_s(int32_t num_decodes, int64_t decode_positions) const;
   // Seconds that these prompt tokens add to a step that has decodes; 0 when none were seen.
-  double prefill_s(int32_t num_prefills, int64_t prefill_positions) const;
+  double prefill_s(int64_t num_prefills, int64_t prefill_positions) const;
+  // How much longer than decode_s one step of decodes in a hundred takes, as a factor: 1 on a machine that
+  // nothing disturbs.
+  double decode_spread() const { return decode_spread_; }
   // Of decode_s, what does not depend on how many there are.
   double fixed_s() const { return decode_.fixed_s(); }
   // Steps with decodes and prompt tokens since the last one of decodes only.
@@ -72,7 +75,10 @@ class StepCostModel {
  private:
   CostLine decode_;
   CostLine prefill_;
+  double decode_spread_ = 1.1;
   int32_t num_mixed_steps_ = 0;
+
+  void note_spread(double ratio);
 };
 
 }  // namespace plait

@@ -114,6 +114,7 @@ def test_accept_probes(client: EngineClient) -> None:
 def test_a_long_prompt(client: EngineClient) -> None:
     figures = measure_disturbance(client, num_streams=2, prompt_tokens=300, quiet_tokens=8)
     assert figures.prompt_tokens == 300
+    assert figures.before.max_s > 0
     assert figures.undisturbed.max_s > 0
     assert figures.disturbed.max_s > 0
     assert figures.alone_first_token_s > 0

@@ -100,9 +100,10 @@ def accept_run(mode: str, p50_s: float) -> AcceptRun:
 
 
 def disturbance_run(*, is_unpaced: bool, first_token_s: float, max_s: float) -> DisturbanceRun:
-    value = DisturbanceFigures(
-        8, 6000, Spread(0.01, 0.01, 0.02, 0.03), Spread(0.1, 0.1, max_s, max_s), first_token_s, 8.0
-    )
+    before = Spread(0.008, 0.008, 0.016, 0.02)
+    undisturbed = Spread(0.01, 0.01, 0.02, 0.03)
+    disturbed = Spread(0.1, 0.1, max_s, max_s)
+    value = DisturbanceFigures(8, 6000, before, undisturbed, disturbed, first_token_s, 8.0)
     return DisturbanceRun(0, Candidate("threads", "tensor", 2), is_unpaced, value)
 
 

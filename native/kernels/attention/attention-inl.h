@@ -67,12 +67,13 @@ void attention(const AttentionArgs& args) {
 void attention_partial(const AttentionArgs& args, int32_t partition, float* partial) {
   const Work w = start_work(args);
   const int32_t begin = std::max(w.first_position(0), partition * kPartition);
-  const int32_t end = std::min(w.end_position(0), (partition + 1) * kPartition);
+  const int32_t last = w.end_position(w.num_rows - 1);
+  const int32_t end = std::min(last, (partition + 1) * kPartition);
   Walk walk{begin, end, end};
   if (args.kv_head + 1 < args.layout->num_kv_heads) {
     walk.next_head = args.kv_head + 1, walk.next_begin = begin, walk.next_end = end;
   } else {
-    walk.next_head = 0, walk.next_begin = end, walk.next_end = w.end_position(0);
+    walk.next_head = 0, walk.next_begin = end, walk.next_end = last;
   }
   walk_partition(args, w, walk);
   for (int32_t row = 0; row < w.num_rows; ++row) {
@@ -83,15 +84,15 @@ void attention_partial(const AttentionArgs& args, int32_t partition, float* part
   }
 }
 
-void attention_merge(const float* partials, int32_t num_partials, int32_t group, int32_t head_dim,
+void attention_merge(const float* partials, int32_t num_partials, int32_t num_rows, int32_t head_dim,
                      float* out) {
   const int64_t row_floats = 2 + head_dim;
-  for (int32_t g = 0; g < group; ++g) {
+  for (int32_t row = 0; row < num_rows; ++row) {
     float max = kMinusInf;
     float sum = 0.0F;
-    float* acc = out + static_cast<int64_t>(g) * head_dim;
+    float* acc = out + static_cast<int64_t>(row) * head_dim;
     for (int32_t i = 0; i < num_partials; ++i) {
-      const float* part = partials + (static_cast<int64_t>(i) * group + g) * row_floats;
+      const float* part = partials + (static_cast<int64_t>(i) * num_rows + row) * row_floats;
       merge_partial(part[0], part[1], part + 2, head_dim, max, sum, acc);
     }
     finish_row(sum, acc, head_dim, acc);

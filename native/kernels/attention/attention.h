@@ -100,11 +100,12 @@ using AttentionFn = void (*)(const AttentionArgs& args);
 // A call for few queries fetches what the call for the next kv head reads first; calls are best made in the
 // order of the heads, and partials by partition, then head.
 
-// The two halves, for one query (num_queries == 1) with a long context: the partial result of one partition
-// (index = position / kPartition), and the merge of all of them in rising order. attention() gives the same
-// bits. A partial is [group][2 + head_dim] float32: max, sum, unnormalised output.
+// The two halves, for few queries with a long context: the partial result of one partition (index = position
+// / kPartition), and the merge of all of them in rising order. attention() gives the same bits. A partial is
+// [rows][2 + head_dim] float32, rows = num_queries * group: max, sum, unnormalised output. The merge gives
+// [rows][head_dim].
 using AttentionPartialFn = void (*)(const AttentionArgs& args, int32_t partition, float* partial);
-using AttentionMergeFn = void (*)(const float* partials, int32_t num_partials, int32_t group,
+using AttentionMergeFn = void (*)(const float* partials, int32_t num_partials, int32_t num_rows,
                                   int32_t head_dim, float* out);
 
 // The kernel of `isa`, which must be supported (cpu/isa.h). Every ISA gives the same bits.

@@ -159,21 +159,21 @@ std::vector<float> attend(Isa isa, Cache& cache, int32_t head, const Run& run, c
   return out;
 }
 
-std::vector<float> attend_in_parts(Isa isa, Cache& cache, int32_t head, int32_t position,
+std::vector<float> attend_in_parts(Isa isa, Cache& cache, int32_t head, const Run& run,
                                    const std::vector<float>& q) {
-  Scratch scratch(attention_scratch_bytes(cache.layout, cache.shape.group, 1));
+  Scratch scratch(attention_scratch_bytes(cache.layout, cache.shape.group, run.num_queries));
   std::vector<float> out(q.size());
-  const AttentionArgs args = make_args(cache, head, {position, 1}, q.data(), out.data(), scratch);
-  const int32_t num_parts = position / kPartition + 1;
-  const size_t part_floats = size_t(cache.shape.group) * size_t(2 + cache.shape.head_dim);
-  std::vector<float> partials(size_t(num_parts) * part_floats);
+  const AttentionArgs args = make_args(cache, head, run, q.data(), out.data(), scratch);
+  const int32_t num_parts = (run.position0 + run.num_queries - 1) / kPartition + 1;
+  const int32_t num_rows = run.num_queries * cache.shape.group;
+  const size_t part_floats = size_t(num_rows) * size_t(2 + cache.shape.head_dim);
+  std::vector<float> partials(size_t(num_parts) * part_floats, -7.0F);
   for (int32_t i = num_parts - 1; i >= 0; --i) {
     attention_partial_kernel(isa)(args, i, &partials[size_t(i) * part_floats]);
-    const int32_t first = cache.shape.window > 0 ? std::max(0, position + 1 - cache.shape.window) : 0;
+    const int32_t first = cache.shape.window > 0 ? std::max(0, run.position0 + 1 - cache.shape.window) : 0;
     if ((i + 1) * kPartition <= first) CHECK_EQ(partials[size_t(i) * part_floats + 1], 0.0F);
   }
-  attention_merge_kernel(isa)(partials.data(), num_parts, cache.shape.group, cache.shape.head_dim,
-                              out.data());
+  attention_merge_kernel(isa)(partials.data(), num_parts, num_rows, cache.shape.head_dim, out.data());
   return out;
 }
 
@@ -243,6 +243,7 @@ void check_shape(const Shape& shape, int32_t num_queries, uint32_t seed) {
   CHECK(error <= tolerance(shape.dtype));
   for (const Isa isa : supported_isas()) {
     CHECK(same_bits(attend(isa, cache, head, run, q), expected));
+    CHECK(same_bits(attend_in_parts(isa, cache, head, run, q), expected));
     for (int32_t i = 0; i < num_queries; ++i) {
       const size_t at = size_t(i) * query_floats;
       const std::vector<float> one(q.begin() + int64_t(at), q.begin() + int64_t(at + query_floats));
@@ -251,7 +252,7 @@ void check_shape(const Shape& shape, int32_t num_queries, uint32_t seed) {
       const int32_t position = run.position0 + i;
       if (isa == Isa::kScalar && i % 5 != 0) continue;  // slow
       CHECK(same_bits(attend(isa, cache, head, {position, 1}, one), want));
-      CHECK(same_bits(attend_in_parts(isa, cache, head, position, one), want));
+      CHECK(same_bits(attend_in_parts(isa, cache, head, {position, 1}, one), want));
     }
   }
 }

@@ -125,7 +125,7 @@ class EngineConfig(Section):
         le=3600.0,
         description="Seconds that a step with running streams may take: prompts are cut into slices that fit, by the "
         "costs of this machine, which are learned while it runs. Default: so that a prompt stretches the streams' "
-        "steps to 2.2 times what they take without it.",
+        "steps to some two times the longer ones of those that they have without it.",
     )
     seed: int | None = Field(
         default=None,

@@ -2,6 +2,9 @@
 
 The same with two schedules: the engine's own, and one whose steps may take as long as they like, so that the prompt
 takes whole steps; that is the shortest way to its first token.
+
+What the gaps are without the prompt is seen twice: before it comes, and in a second run of the same streams over the
+same tokens, since contexts grow meanwhile, and with them the gaps of streams that nobody disturbs.
 """
 
 from __future__ import annotations
@@ -25,8 +28,10 @@ _TIMEOUT_S = 600.0
 class DisturbanceFigures:
     streams: int
     prompt_tokens: int
+    before: Spread
+    """Gaps between two tokens of a stream until the prompt comes."""
     undisturbed: Spread
-    """Gaps between two tokens of a stream while nothing else runs."""
+    """The same of all the tokens that the streams had until the prompt's first one, without the prompt."""
     disturbed: Spread
     """The same from the submission of the prompt to its first token."""
     first_token_s: float
@@ -60,14 +65,25 @@ def measure_disturbance(
         end = time.monotonic_ns()
         # The gap in which the prompt's last slice fell ends with the next token.
         streams.wait_tokens(2)
-        return DisturbanceFigures(
-            streams=num_streams,
-            prompt_tokens=prompt_tokens,
-            undisturbed=Spread.of(streams.gaps_within_ns(quiet_begin, begin)),
-            disturbed=Spread.of(streams.gaps_across_ns(begin, end)),
-            first_token_s=first_token_s,
-            alone_first_token_s=alone_s,
-        )
+        before = Spread.of(streams.gaps_within_ns(quiet_begin, begin))
+        disturbed = Spread.of(streams.gaps_across_ns(begin, end))
+        num_tokens = streams.tokens_within(quiet_begin, end)
+    return DisturbanceFigures(
+        streams=num_streams,
+        prompt_tokens=prompt_tokens,
+        before=before,
+        undisturbed=_undisturbed(client, num_streams, num_tokens, seed),
+        disturbed=disturbed,
+        first_token_s=first_token_s,
+        alone_first_token_s=alone_s,
+    )
+
+
+def _undisturbed(client: EngineClient, num_streams: int, num_tokens: int, seed: int) -> Spread:
+    with RunningStreams(client, num_streams, STREAM_CONTEXT_TOKENS, seed) as streams:
+        begin = time.monotonic_ns()
+        streams.wait_tokens(num_tokens)
+        return Spread.of(streams.gaps_within_ns(begin, time.monotonic_ns()))
 
 
 def _first_token_s(client: EngineClient, draw: random.Random, prompt_tokens: int) -> float:

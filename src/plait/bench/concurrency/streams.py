@@ -105,6 +105,13 @@ class RunningStreams:
         """All that share any time with the time between the two moments."""
         return [b - a for a, b in self._gaps() if b > begin_ns and a < end_ns]
 
+    def tokens_within(self, begin_ns: int, end_ns: int) -> int:
+        """The most that one stream had between the two moments."""
+        return max(
+            sum(begin_ns <= at <= end_ns for run in list(stream.runs_ns) for at in list(run))
+            for stream in self._streams
+        )
+
     def pace_s(self) -> float:
         """The usual time between two tokens of a stream."""
         gaps = sorted(gap for stream in self._streams for run in list(stream.runs_ns) for gap in gaps_ns(run))

@@ -9,6 +9,7 @@ from typing import TypeVar
 from rich.console import Console
 from rich.table import Table
 
+from plait.bench.concurrency.disturbance import DisturbanceFigures
 from plait.bench.concurrency.job import Candidate
 from plait.bench.concurrency.report import (
     PUBLISHED,
@@ -256,11 +257,13 @@ def _disturbance_table(report: ConcurrencyReport) -> Table:
     table = _new_table(
         f"a prompt of {first.prompt_tokens} tokens among {first.streams} streams: gaps between tokens, milliseconds",
         (
-            "quiet p99",
+            "before p99",
+            "undisturbed p99",
             "max",
             "disturbed p99",
             "max",
-            "max / quiet p99",
+            "max / undisturbed p99",
+            "/ before p99",
             "first token s",
             "of whole steps",
             "alone s",
@@ -272,16 +275,25 @@ def _disturbance_table(report: ConcurrencyReport) -> Table:
             own = [run.figures for run in runs if run.is_unpaced == is_unpaced]
             table.add_row(
                 candidate.label + (", whole steps" if is_unpaced else ""),
+                _median_ms(own, lambda figures: figures.before.p99_s),
                 _median_ms(own, lambda figures: figures.undisturbed.p99_s),
                 _median_ms(own, lambda figures: figures.undisturbed.max_s),
                 _median_ms(own, lambda figures: figures.disturbed.p99_s),
                 _median_ms(own, lambda figures: figures.disturbed.max_s),
-                f"{statistics.median(f.disturbed.max_s / max(f.undisturbed.p99_s, 1e-9) for f in own):.2f}",
+                _median_ratio(own, lambda figures: (figures.disturbed.max_s, figures.undisturbed.p99_s)),
+                _median_ratio(own, lambda figures: (figures.disturbed.max_s, figures.before.p99_s)),
                 f"{statistics.median(f.first_token_s for f in own):.2f}",
                 _first_token_ratio(runs, is_unpaced),
                 f"{statistics.median(f.alone_first_token_s for f in own):.2f}",
             )
     return table
+
+
+def _median_ratio(
+    runs: Sequence[DisturbanceFigures], times: Callable[[DisturbanceFigures], tuple[float, float]]
+) -> str:
+    pairs = [times(figures) for figures in runs]
+    return f"{statistics.median(a / max(b, 1e-9) for a, b in pairs):.2f}"
 
 
 def _first_token_ratio(runs: Sequence[DisturbanceRun], is_unpaced: bool) -> str:

@@ -162,7 +162,7 @@ def test_tables_hold_every_figure() -> None:
         row for row in text.splitlines() if row.startswith("│threads, tensor, 2 threads") and "11.00" in row
     )
     assert [cell.strip() for cell in paced.split("│")[2:-1]] == [
-        "20", "30", "50", "50", "2.50", "11.00", "1.100", "8.00",
+        "16", "20", "30", "50", "50", "2.50", "3.12", "11.00", "1.100", "8.00",
     ]  # fmt: skip
     whole = next(row for row in text.splitlines() if "whole steps│" in row or "whole steps │" in row)
     assert "45.00" in whole
