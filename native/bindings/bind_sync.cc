@@ -140,7 +140,7 @@ void register_ring(nb::module_& m, const char* name, const char* doc) {
 }  // namespace
 
 void register_sync(nb::module_& m) {
-  m.def("favour_messenger_thread", &favour_messenger_thread,
+  m.def("favour_messenger_thread", &favour_messenger_thread, "off_cpu"_a = -1,
         "Let the calling thread have the CPU soon whenever it wakes, see native/parallel/messenger_thread.h. "
         "False where the kernel refuses.");
   nb::class_<LatencyHistogram>(m, "LatencyHistogram",

@@ -1,5 +1,7 @@
 #include "parallel/messenger_thread.h"
 
+#include <pthread.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -36,9 +38,17 @@ bool try_set(SchedAttr attr) {
   return syscall(SYS_sched_setattr, 0, &attr, 0) == 0;
 }
 
+void keep_off(size_t cpu) {
+  cpu_set_t set;
+  if (cpu >= CPU_SETSIZE || pthread_getaffinity_np(pthread_self(), sizeof(set), &set) != 0) return;
+  CPU_CLR(cpu, &set);
+  if (CPU_COUNT(&set) > 0) pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
+}
+
 }  // namespace
 
-bool favour_messenger_thread() {
+bool favour_messenger_thread(int32_t off_cpu) {
+  if (off_cpu >= 0) keep_off(static_cast<size_t>(off_cpu));
   SchedAttr before{};
   if (syscall(SYS_sched_getattr, 0, &before, sizeof(before), 0) != 0) return false;
   if (before.policy != kNormalPolicy) return false;

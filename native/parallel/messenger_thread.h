@@ -2,15 +2,21 @@
 // under load. Knows: Linux's fair scheduler.
 #pragma once
 
+#include <cstdint>
+
 namespace plait {
 
-// Lets the calling thread have the CPU soon whenever it wakes. Two things are asked of the kernel:
+// Lets the calling thread have a CPU soon whenever it wakes. Three things are asked of the kernel:
 // - a short slice: who has one may interrupt who is in the middle of a long one (from Linux 6.12);
 // - a nice value of -20, where it is permitted (CAP_SYS_NICE or RLIMIT_NICE): the fair scheduler makes a
 //   thread wait that got more than its share a moment ago, as every messenger did that just handled the
-//   results of a step. The larger the share, the shorter that wait.
-// False when neither was granted, or somebody chose another scheduling policy on purpose: then it waits for
-// the kernel's next tick (1 to 10 ms) more often.
-bool favour_messenger_thread();
+//   results of a step. The larger the share, the shorter that wait;
+// - any CPU but `off_cpu` (-1: any), unless there is no other: where the first compute thread is pinned. The
+// end
+//   of a step wakes the messengers, often on the CPU that wakes them, and then the next step begins when they
+//   have ended. On another CPU they take the time of one thread of the team, and only while a step runs.
+// False when neither of the first two was granted, or somebody chose another scheduling policy on purpose:
+// then it waits for the kernel's next tick (1 to 10 ms) more often.
+bool favour_messenger_thread(int32_t off_cpu = -1);
 
 }  // namespace plait

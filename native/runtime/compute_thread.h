@@ -30,6 +30,8 @@ class ComputeThread {
   // Finishes the submitted steps and joins. Idempotent.
   void stop();
 
+  // The CPU that it is pinned to, -1: none.
+  int32_t cpu() const { return cpu_; }
   // Any thread: totals since start.
   int64_t num_steps() const { return executor_.num_steps(); }
   int64_t busy_ns() const { return executor_.busy_ns(); }

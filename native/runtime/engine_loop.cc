@@ -96,7 +96,7 @@ bool EngineLoop::join(int64_t timeout_ns) {
 
 void EngineLoop::thread_main() {
   name_this_thread("plait-main");
-  favour_messenger_thread();
+  favour_messenger_thread(compute_->cpu());
   std::string error;
   try {
     run();
