@@ -50,7 +50,7 @@ class Driver(Protocol):
 
     @property
     def accepts(self) -> _native.LatencyHistogram:
-        """From a request's submission until the scheduler has it."""
+        """From a request's submission until the scheduler has it; without those that are not timed."""
 
     @property
     def num_messages(self) -> int:
