@@ -262,8 +262,14 @@ class EngineCore:
             atexit.unregister(self.close)
             while not self._driver.try_send(Stop()) and self._dead_because is None:
                 time.sleep(0.001)
-        if not self._driver.join(_CLOSE_TIMEOUT_S):
-            self._die(f"the engine did not stop within {_CLOSE_TIMEOUT_S:.0f} s")
+        try:
+            if not self._driver.join(_CLOSE_TIMEOUT_S):
+                self._die(f"the engine did not stop within {_CLOSE_TIMEOUT_S:.0f} s")
+        except BaseException:  # a signal: there is no time to write a whole file
+            atexit.register(self.close)  # the threads still have to be gone before the interpreter is
+            if is_first and self._trace is not None:
+                self._trace.discard()
+            raise
         try:
             if is_first and self._trace is not None:
                 self._trace.close() if self._is_ready else self._trace.discard()
