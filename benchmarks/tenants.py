@@ -24,6 +24,7 @@ from plait.client import EngineClient
 from plait.config import EngineConfig
 from plait.config.engine import EngineMode
 from plait.engine import start_engine
+from plait.errors import PlaitError
 from plait.types import GenerateRequest, SamplingParams, TokenOutput
 from plait.weights.catalog import resolve_model
 
@@ -42,6 +43,7 @@ class Tenant:
         self._changed = threading.Condition()
         self._open: set[int] = set()
         self._num_ended = 0
+        self._is_kept_up = False
         self._error: str | None = None
         self.num_tokens = 0
 
@@ -50,6 +52,16 @@ class Tenant:
         with self._changed:
             request = GenerateRequest(prompt, self._sampling, tenant=self._name)
             self._open.add(self._client.submit(request, self._take))
+
+    def flood(self, num_open: int) -> None:
+        """From now on so many are open until abort_all.
+
+        Whoever takes the end of one sends the next: a thread of its own would wait for a CPU on a busy machine, and
+        what is measured meanwhile would stand beside no crowd.
+        """
+        self._is_kept_up = True
+        for _ in range(num_open):
+            self.send()
 
     def wait_ended(self) -> None:
         """Until one more has ended than was waited for."""
@@ -65,6 +77,7 @@ class Tenant:
 
     def abort_all(self) -> None:
         with self._changed:
+            self._is_kept_up = False
             requests = list(self._open)
         for request_id in requests:
             self._client.abort(request_id)
@@ -78,7 +91,15 @@ class Tenant:
                 self._error = self._error or output.error
                 self._open.discard(output.request_id)
                 self._num_ended += 1
+                if self._is_kept_up and not self._error:
+                    self._send_next()
                 self._changed.notify_all()
+
+    def _send_next(self) -> None:
+        try:
+            self.send()
+        except PlaitError as error:
+            self._error = str(error)
 
 
 def latencies_s(light: Tenant, count: int) -> list[float]:
@@ -96,28 +117,15 @@ def measure(client: EngineClient, args: argparse.Namespace) -> dict[str, object]
     latencies_s(light, 2)
     alone = latencies_s(light, args.requests)
     crowd = Tenant(client, "crowd", args.prompt_tokens, args.output_tokens)
-    is_over = threading.Event()
-
-    def keep_up() -> None:
-        while not is_over.is_set():
-            crowd.wait_ended()
-            if not is_over.is_set():
-                crowd.send()
-
-    for _ in range(args.flood):
-        crowd.send()
-    feeder = threading.Thread(target=keep_up, daemon=True)
-    feeder.start()
     try:
+        crowd.flood(args.flood)
         latencies_s(light, 2)
         begin, num_before = time.perf_counter(), crowd.num_tokens
         beside = latencies_s(light, args.requests)
         crowd_tokens_s = (crowd.num_tokens - num_before) / (time.perf_counter() - begin)
-        crowd.check()  # an error ended the thread that keeps it up: it was no crowd any more
+        crowd.check()  # an error ended what keeps it up: it was no crowd any more
     finally:
-        is_over.set()
         crowd.abort_all()
-        feeder.join(_TIMEOUT_S)
     return {"alone_s": alone, "beside_s": beside, "crowd_tokens_per_s": crowd_tokens_s}
 
 

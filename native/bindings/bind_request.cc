@@ -87,7 +87,7 @@ void register_request(nb::module_& m) {
           [](RequestHandle* self, int64_t request_id, std::vector<int32_t> prompt_ids, int32_t max_tokens,
              std::vector<int32_t> produced_ids, int32_t n, bool ignore_eos, int32_t num_prompt_logprobs,
              const nb::bytes& tenant, int32_t priority, int64_t arrived_ns,
-             std::optional<int64_t> deadline_ns, bool may_hold) {
+             std::optional<int64_t> deadline_ns, bool may_hold, bool is_timed) {
             Request request;
             request.request_id = request_id;
             request.prompt_ids = std::move(prompt_ids);
@@ -101,12 +101,13 @@ void register_request(nb::module_& m) {
             request.arrived_ns = arrived_ns;
             request.deadline_ns = deadline_ns.value_or(-1);
             request.may_hold = may_hold;
+            request.is_timed = is_timed;
             new (self) RequestHandle(std::move(request));
           },
           "request_id"_a, "prompt_ids"_a, "max_tokens"_a, "produced_ids"_a = std::vector<int32_t>(),
           "n"_a = 1, "ignore_eos"_a = false, "num_prompt_logprobs"_a = -1, "tenant"_a = nb::bytes("", 0),
           "priority"_a = 0, "arrived_ns"_a = 0, "deadline_ns"_a = nb::none(), "may_hold"_a = true,
-          "num_prompt_logprobs: -1 for none. Times are those of time.monotonic_ns().")
+          "is_timed"_a = true, "num_prompt_logprobs: -1 for none. Times are those of time.monotonic_ns().")
       .def(
           "set_sampling",
           [](RequestHandle& self, float temperature, float top_p, int32_t top_k, float min_p,
@@ -135,7 +136,8 @@ void register_request(nb::module_& m) {
       .def_prop_ro("request_id", &RequestHandle::request_id)
       .def_prop_ro("n", &RequestHandle::n)
       .def_prop_ro("num_prompt", &RequestHandle::num_prompt, "Prompt tokens.")
-      .def_prop_ro("arrived_ns", &RequestHandle::arrived_ns, "time.monotonic_ns() of the submission.");
+      .def_prop_ro("arrived_ns", &RequestHandle::arrived_ns, "time.monotonic_ns() of the submission.")
+      .def_prop_ro("is_timed", &RequestHandle::is_timed, "Whether its way to acceptance counts.");
 }
 
 }  // namespace

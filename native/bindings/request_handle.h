@@ -17,12 +17,14 @@ class RequestHandle {
         n_(request.n),
         num_prompt_(request.prompt_ids.size()),
         arrived_ns_(request.arrived_ns),
+        is_timed_(request.is_timed),
         request_(std::move(request)) {}
 
   int64_t request_id() const { return request_id_; }
   int32_t n() const { return n_; }
   size_t num_prompt() const { return num_prompt_; }
   int64_t arrived_ns() const { return arrived_ns_; }
+  bool is_timed() const { return is_timed_; }
   // Throws Error (kInvalidArgument) when the content was taken.
   const Request& read() const {
     if (is_taken_) throw Error(ErrorCode::kInvalidArgument, "the request has been taken already");
@@ -36,6 +38,7 @@ class RequestHandle {
   int32_t n_;
   size_t num_prompt_;
   int64_t arrived_ns_;
+  bool is_timed_;
   Request request_;
   bool is_taken_ = false;
 };

@@ -155,7 +155,7 @@ void EngineLoop::take_messages() {
 
 // The boundary of one request: whatever it breaks here ends it, and nothing else.
 void EngineLoop::take_request(Request&& request) {
-  accepts_.note(monotonic_ns() - request.arrived_ns);
+  if (request.is_timed) accepts_.note(monotonic_ns() - request.arrived_ns);
   if (is_stopping_) {
     scheduler_->refuse(request, FinishReason::kAbort, {});
     return;

@@ -84,7 +84,7 @@ class EngineLoop {
   int64_t num_steps_in_flight() const { return num_steps_in_flight_.get(); }
   // CLOCK_MONOTONIC of the last end of a step, 0 before the first.
   int64_t last_progress_ns() const { return last_progress_ns_.get(); }
-  // From a request's arrived_ns until the loop has taken it in.
+  // From the arrived_ns of a request that is timed until the loop has taken it in.
   const LatencyHistogram& accepts() const { return accepts_; }
   size_t num_messages() const { return messages_.size(); }  // that wait
   size_t num_outputs() const { return outputs_.size(); }    // batches that wait

@@ -254,6 +254,21 @@ TEST(a_request_that_cannot_run_ends_alone) {
   engine.scheduler->check_idle();
 }
 
+TEST(a_request_that_is_not_timed_leaves_no_trace_in_the_times) {
+  Engine engine;
+  engine.loop.start();
+  Request warm_up = request_of(1, 5, 2);
+  warm_up.is_timed = false;
+  push(engine.loop, std::move(warm_up));
+  engine.wait_for(1);
+  CHECK_EQ(engine.loop.accepts().count(), 0);
+  CHECK_EQ(engine.loop.accepts().max_ns(), 0);
+  push(engine.loop, request_of(2, 5, 2));
+  engine.wait_for(2);
+  CHECK_EQ(engine.loop.accepts().count(), 1);
+  engine.stop();
+}
+
 TEST(a_full_ring_leaves_the_request_as_it_was) {
   Engine engine(64, {2, 2, 2});  // not started: nobody takes messages
   CHECK(engine.loop.push(request_of(1, 5, 4)));

@@ -34,6 +34,7 @@ struct Request {
   int64_t arrived_ns = 0;            // CLOCK_MONOTONIC
   int64_t deadline_ns = -1;          // CLOCK_MONOTONIC; -1: none
   bool may_hold = true;              // whether it waits for company when the engine is idle
+  bool is_timed = true;              // whether it counts among those whose way to acceptance is timed
 };
 
 // Throws Error (kInvalidArgument) for a request that no engine could run; `vocab_size` 0: any token id.

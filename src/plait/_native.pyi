@@ -822,7 +822,7 @@ class Request:
     A request for the scheduler. Whoever adds it takes its content, once; what is shown here stays.
     """
 
-    def __init__(self, request_id: int, prompt_ids: Sequence[int], max_tokens: int, produced_ids: Sequence[int] = [], n: int = 1, ignore_eos: bool = False, num_prompt_logprobs: int = -1, tenant: bytes = ..., priority: int = 0, arrived_ns: int = 0, deadline_ns: int | None = None, may_hold: bool = True) -> None:
+    def __init__(self, request_id: int, prompt_ids: Sequence[int], max_tokens: int, produced_ids: Sequence[int] = [], n: int = 1, ignore_eos: bool = False, num_prompt_logprobs: int = -1, tenant: bytes = ..., priority: int = 0, arrived_ns: int = 0, deadline_ns: int | None = None, may_hold: bool = True, is_timed: bool = True) -> None:
         """
         num_prompt_logprobs: -1 for none. Times are those of time.monotonic_ns().
         """
@@ -845,6 +845,10 @@ class Request:
     @property
     def arrived_ns(self) -> int:
         """time.monotonic_ns() of the submission."""
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether its way to acceptance counts."""
 
 class OutputBatch:
     """Outputs of a scheduler, in order."""

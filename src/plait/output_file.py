@@ -60,8 +60,10 @@ def check_output(
         raise ConfigError(f"{shown}: {path}: {error.strerror}") from None
     part = part_of(path)
     try:
-        part.open("xb").close()
-        part.unlink()
+        try:
+            part.open("xb").close()
+        finally:  # a signal must not leave it there
+            part.unlink(missing_ok=True)
     except OSError as error:
         raise ConfigError(f"{shown}: {path}: {error.strerror}") from None
 

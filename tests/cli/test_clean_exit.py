@@ -51,7 +51,9 @@ def run(command: list[str]) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    "stop", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=lambda number: number.name
+)
 @pytest.mark.parametrize("mode", MODES)
 def test_a_stopped_server(smollm2_path: Path, mode: str, stop: signal.Signals) -> None:
     flags = ["--port", "0", "--max-model-len", "256", "--engine-mode", mode]

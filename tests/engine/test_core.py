@@ -404,6 +404,21 @@ def test_warm_up_runs_prefill_and_decode_and_is_not_counted() -> None:
         assert metrics["kv_blocks_free"] == engine.kv.num_blocks
 
 
+def test_the_warm_up_is_not_among_those_that_waited() -> None:
+    """Its own way to acceptance, while everything is new, would be the slowest for ever."""
+    with FakeEngine() as engine:
+        accepts = engine.core._driver.accepts
+        assert (accepts.count, accepts.max_s) == (0, 0.0)
+        metrics = engine.core.metrics()
+        assert metrics["accept_p50_seconds"] == metrics["accept_p99_seconds"] == 0.0
+        collector = Collector()
+        engine.core.submit(request(), collector)
+        collector.wait()
+        metrics = engine.core.metrics()
+        assert (accepts.count, metrics["requests_accepted_total"]) == (1, 1)
+        assert 0.0 < metrics["accept_p50_seconds"] == metrics["accept_p99_seconds"] == accepts.max_s
+
+
 def test_a_failed_warm_up_is_an_error_at_start() -> None:
     engine = FakeEngine(start=False, fail_step=lambda step: "the kernels are broken")
     with pytest.raises(EngineDeadError, match="the kernels are broken"):

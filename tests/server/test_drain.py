@@ -128,7 +128,7 @@ def process(server: dict[str, Any], engine: dict[str, Any]) -> Iterator[tuple[su
             child.kill()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_signal_drains_a_process(number: signal.Signals) -> None:
     with process({"grace_s": 30}, {"step_s": 0.01}) as (child, url):
         stream = Stream(url, max_tokens=150)

@@ -69,13 +69,23 @@ def test_closing_is_idempotent_and_frees_the_port() -> None:
         assert talk.http.get("/health").status_code == 200
 
 
-def test_serve_looks_at_the_port_before_the_model(fake: Served, tmp_path: Path) -> None:
+def serve_nothing(tmp_path: Path, *flags: str) -> str:
+    """What ``plait serve`` with wrong flags says, if it says so before it looks for the model."""
     missing = tmp_path / "missing.gguf"
     program = [sys.executable, "-c", "from plait.cli import main; main()", "serve", str(missing)]
-    done = subprocess.run(
-        [*program, "--port", str(port_of(fake.url))], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = subprocess.run([*program, *flags], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
-    assert "Address already in use" in done.stderr
     assert "missing.gguf" not in done.stderr
     assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+def test_serve_looks_at_the_port_before_the_model(fake: Served, tmp_path: Path) -> None:
+    assert "Address already in use" in serve_nothing(tmp_path, "--port", str(port_of(fake.url)))
+
+
+def test_serve_tells_one_port_for_two_listeners_before_the_model(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    said = serve_nothing(tmp_path, "--port", port, "--health-port", port)
+    assert f"port and health_port are both {port}; give health_port another number" in said

@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from plait.bench.bounds import check_sizes
 from plait.bench.machine import describe_machine, last_level_cache_bytes, load_average
 from plait.config import EngineConfig, Machine, format_bytes, read_machine
 from plait.engine.isa import choose_isa
@@ -69,13 +70,10 @@ class KernelSettings:
 
     def check(self) -> None:
         """Raises ConfigError when a size makes no sense."""
-        sizes = [*self.tokens, *self.contexts, *self.prompts, self.repeats]
-        if not self.tokens or not self.contexts or not self.prompts or any(size < 1 for size in sizes):
-            raise ConfigError("bench kernels: tokens, contexts, prompts and repeats must be positive")
-        if max(*self.tokens, *self.prompts) > MAX_TOKENS:
-            raise ConfigError(f"bench kernels: at most {MAX_TOKENS} tokens are multiplied at once")
-        if self.repeats > MAX_REPEATS:
-            raise ConfigError(f"bench kernels: at most {MAX_REPEATS} repeats, not {self.repeats}")
+        check_sizes("kernels", "--tokens", self.tokens, 1, MAX_TOKENS)
+        check_sizes("kernels", "--contexts", self.contexts, 1, None)
+        check_sizes("kernels", "--prompts", self.prompts, 1, MAX_TOKENS)
+        check_sizes("kernels", "--repeats", self.repeats, 1, MAX_REPEATS)
         if self.num_compute_threads is not None and not 1 <= self.num_compute_threads <= MAX_THREADS:
             raise ConfigError(
                 f"bench kernels: give 1 to {MAX_THREADS} threads, not {self.num_compute_threads}"

@@ -27,6 +27,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
+from plait.bench.bounds import check_sizes
 from plait.bench.machine import describe_machine, load_average
 from plait.config import read_machine
 from plait.engine.isa import choose_isa
@@ -35,6 +36,7 @@ from plait.errors import ConfigError, PlaitError
 
 SCHEMA_VERSION = 1
 MAX_COUNT = 10**9
+MAX_CAPACITY = 1 << 20
 
 NATIVE_QUEUES = (("spsc", 1), ("spsc-batch", 1), ("mpsc", 1), ("mpsc", 3), ("channel", 1), ("mutex", 1))
 """(kind, producers)."""
@@ -66,25 +68,21 @@ class QueueSettings:
     """Switch intervals of the interpreter."""
 
     def check(self) -> None:
-        """Raises ConfigError when a size makes no sense."""
-        sizes = (
-            self.messages,
-            self.repeats,
-            self.capacity,
-            self.rounds,
-            self.python_messages,
-            self.python_rounds,
-        )
-        if min(sizes) < 1 or self.python_limit_s <= 0:
-            raise ConfigError("bench queues: messages, rounds, repeats and capacity must be positive")
-        if max(sizes) > MAX_COUNT:
-            raise ConfigError(f"bench queues: messages, rounds and repeats are {MAX_COUNT} at most")
-        if self.messages < max(producers for _, producers in NATIVE_QUEUES):
-            raise ConfigError("bench queues: every producer needs a message")
-        if self.capacity > 1 << 20:
-            raise ConfigError(f"bench queues: a capacity of {1 << 20} at most")
+        """Raises ConfigError when a size makes no sense; it names the setting and its bounds."""
+        # Each producer needs a message.
+        most_producers = max(producers for _, producers in NATIVE_QUEUES)
+        check_sizes("queues", "--messages", self.messages, most_producers, MAX_COUNT)
+        check_sizes("queues", "--repeats", self.repeats, 1, MAX_COUNT)
+        check_sizes("queues", "--capacity", self.capacity, 1, MAX_CAPACITY)
+        check_sizes("queues", "--rounds", self.rounds, 1, MAX_COUNT)
+        check_sizes("queues", "--python-messages", self.python_messages, 1, MAX_COUNT)
+        check_sizes("queues", "--python-rounds", self.python_rounds, 1, MAX_COUNT)
+        if not self.python_limit_s > 0:
+            raise ConfigError(
+                f"bench queues: python_limit_s must be more than 0, not {self.python_limit_s:g}"
+            )
         if not self.intervals_s or any(not 1e-6 <= interval <= 1.0 for interval in self.intervals_s):
-            raise ConfigError("bench queues: switch intervals are between a microsecond and a second")
+            raise ConfigError("bench queues: --intervals-ms are from 0.001 to 1000, one at least")
 
 
 @dataclass(frozen=True, slots=True)

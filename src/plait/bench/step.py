@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import get_args
 
+from plait.bench.bounds import check_sizes
 from plait.bench.machine import describe_machine, load_average
 from plait.client import EngineClient
 from plait.config import EngineConfig
@@ -64,14 +65,11 @@ class StepSettings:
 
     def check(self) -> None:
         """Raises ConfigError when a size makes no sense."""
-        for name in ("batches", "contexts", "prompts"):
-            if not getattr(self, name):
-                raise ConfigError(f"bench step: {name} is empty")
-        sizes = [*self.batches, *self.contexts, *self.prompts, self.decode_tokens, self.repeats]
-        if any(size < 1 for size in sizes):
-            raise ConfigError(
-                "bench step: batches, contexts, prompts, decode tokens and repeats must be positive"
-            )
+        check_sizes("step", "--batches", self.batches, 1, MAX_BATCH_SIZE)
+        check_sizes("step", "--contexts", self.contexts, 1, None)
+        check_sizes("step", "--prompts", self.prompts, 1, None)
+        check_sizes("step", "--decode-tokens", self.decode_tokens, 1, None)
+        check_sizes("step", "--repeats", self.repeats, 1, None)
         if self.num_compute_threads is not None and not 1 <= self.num_compute_threads <= MAX_THREADS:
             raise ConfigError(f"bench step: give 1 to {MAX_THREADS} threads, not {self.num_compute_threads}")
         for name, value, known in (
@@ -80,8 +78,6 @@ class StepSettings:
         ):
             if value not in known:
                 raise ConfigError(f"bench step: no {name} {value!r}; use one of {', '.join(known)}")
-        if max(self.batches) > MAX_BATCH_SIZE:
-            raise ConfigError(f"bench step: the largest batch is {MAX_BATCH_SIZE}, not {max(self.batches)}")
 
     @property
     def max_batch_tokens(self) -> int:

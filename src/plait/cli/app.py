@@ -16,7 +16,13 @@ from typing import Annotated
 import typer
 
 from plait import __version__
-from plait.cli.interrupts import INTERRUPTED, exit_on_interrupt, raise_on_interrupt
+from plait.cli.interrupts import (
+    INTERRUPTED,
+    end_on_termination,
+    exit_on_interrupt,
+    raise_on_interrupt,
+    raise_on_termination,
+)
 from plait.cli.streams import OutputError, abandon_stdout, finish_stdout, take_over_streams
 from plait.errors import ConfigError, InvalidRequestError, PlaitError
 
@@ -83,6 +89,7 @@ def run(arguments: Sequence[str] | None = None) -> None:
     is_program = arguments is None
     if is_program:
         take_over_streams()
+        raise_on_termination()
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         try:
@@ -97,8 +104,10 @@ def run(arguments: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     finally:
-        if is_program and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            exit_on_interrupt()
+        if is_program:
+            end_on_termination()
+            if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+                exit_on_interrupt()
 
 
 def _run_command(given: list[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from plait.config.values import MAX_SECONDS, Bytes, Secret, Section, Text
 
@@ -76,3 +76,11 @@ class ServerConfig(Section):
         description="Clients must send it as a bearer token; none by default. Other users of the machine can see "
         "flags: the variable or the file keeps it from them.",
     )
+
+    @model_validator(mode="after")
+    def _check_ports(self) -> ServerConfig:
+        if self.health_port is not None and self.health_port == self.port != 0:
+            raise ValueError(
+                f"port and health_port are both {self.port}; give health_port another number, or 0 for a free port"
+            )
+        return self

@@ -110,9 +110,11 @@ class EngineCore:
 
     def submit(self, request: GenerateRequest, on_output: OutputCallback) -> int:
         """See EngineClient.submit."""
-        return self._submit(request, on_output, may_hold=True)
+        return self._submit(request, on_output)
 
-    def _submit(self, request: GenerateRequest, on_output: OutputCallback, *, may_hold: bool) -> int:
+    def _submit(
+        self, request: GenerateRequest, on_output: OutputCallback, *, is_warm_up: bool = False
+    ) -> int:
         self._check_open()
         validate_request(request, self.info)
         num_tokens = len(request.prompt_token_ids)
@@ -123,7 +125,7 @@ class EngineCore:
             max_tokens=resolve_max_tokens(request, self.info),
             seed=self._seed_of(request),
             now_ns=time.monotonic_ns(),
-            may_hold=may_hold,
+            is_warm_up=is_warm_up,
         )
         live = LiveRequest(request_id, request.sampling.n, on_output)
         with self._submit_lock:
@@ -175,7 +177,6 @@ class EngineCore:
         counters = self._counters()
         for name, base in self._metrics_base.items():
             counters[name] -= base
-        is_used = counters["requests_accepted_total"] > 0  # not by the warm-up alone
         gauges = self._driver.gauges
         uptime_s = max(time.monotonic() - self._started_at, 1e-9)
         num_queued, num_queued_tokens = self._queued()
@@ -183,8 +184,8 @@ class EngineCore:
             **counters,
             "uptime_seconds": uptime_s,
             "compute_busy_share": min(counters["step_seconds_total"] / uptime_s, 1.0),
-            "accept_p50_seconds": self._driver.accepts.quantile_s(0.5) if is_used else 0.0,
-            "accept_p99_seconds": self._driver.accepts.quantile_s(0.99) if is_used else 0.0,
+            "accept_p50_seconds": self._driver.accepts.quantile_s(0.5),
+            "accept_p99_seconds": self._driver.accepts.quantile_s(0.99),
             "requests_live": len(self._live),
             "requests_running": self._scheduler.num_running,
             "requests_waiting": self._scheduler.num_waiting,
@@ -261,8 +262,14 @@ class EngineCore:
             atexit.unregister(self.close)
             while not self._driver.try_send(Stop()) and self._dead_because is None:
                 time.sleep(0.001)
-        if not self._driver.join(_CLOSE_TIMEOUT_S):
-            self._die(f"the engine did not stop within {_CLOSE_TIMEOUT_S:.0f} s")
+        try:
+            if not self._driver.join(_CLOSE_TIMEOUT_S):
+                self._die(f"the engine did not stop within {_CLOSE_TIMEOUT_S:.0f} s")
+        except BaseException:  # a signal: there is no time to write a whole file
+            atexit.register(self.close)  # the threads still have to be gone before the interpreter is
+            if is_first and self._trace is not None:
+                self._trace.discard()
+            raise
         try:
             if is_first and self._trace is not None:
                 self._trace.close() if self._is_ready else self._trace.discard()
@@ -329,7 +336,7 @@ class EngineCore:
             tenant=_WARM_UP_TENANT,
         )
         try:
-            self._submit(request, on_output, may_hold=False)
+            self._submit(request, on_output, is_warm_up=True)
         except PlaitError as error:
             failures.append(str(error))
             done.set()

@@ -14,7 +14,7 @@ import logging
 
 from plait import _native
 from plait.engine.delivery import Delivery
-from plait.engine.driver import Message, OnDeath, join_threads, new_thread
+from plait.engine.driver import Message, OnDeath, enter_thread, join_threads, new_thread
 from plait.engine.mail import Abort, LiveRequest
 from plait.engine.parts import EngineParts
 from plait.engine.step_loop import LoopGauges, StepLoop
@@ -46,7 +46,7 @@ class CoroutineDriver:
         self._delivery = Delivery(live, self._abort)
         self._on_death = on_death
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread = new_thread("plait-engine", self._run, passes_messages=False)
+        self._thread = new_thread("plait-engine", self._run)
         self._has_news = asyncio.Event()
         self._has_step = asyncio.Event()
         self._has_outputs = asyncio.Event()
@@ -98,9 +98,10 @@ class CoroutineDriver:
     def _run(self) -> None:
         loop = self._loop
         assert loop is not None
-        asyncio.set_event_loop(loop)
         error: str | None = None
         try:
+            enter_thread(passes_messages=False)
+            asyncio.set_event_loop(loop)
             loop.run_until_complete(self._work())
         except BaseException as caught:
             _log.exception("the thread of the engine died")

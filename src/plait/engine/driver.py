@@ -43,14 +43,17 @@ class Gauges(Protocol):
 
 
 class Driver(Protocol):
-    """After ``Stop`` was sent, and after a death, each live request gets its last output and the threads end."""
+    """After ``Stop`` was sent, and after a death, each live request gets its last output and the threads end.
+
+    INVARIANT: whatever a thread does, from its first line on, its death is told: somebody may wait for its answer.
+    """
 
     @property
     def gauges(self) -> Gauges: ...
 
     @property
     def accepts(self) -> _native.LatencyHistogram:
-        """From a request's submission until the scheduler has it."""
+        """From a request's submission until the scheduler has it; without those that are not timed."""
 
     @property
     def num_messages(self) -> int:
@@ -71,22 +74,22 @@ class Driver(Protocol):
         """Wait for the threads to end, but for the calling one; False when some did not."""
 
 
-def new_thread(name: str, target: Callable[[], None], *, passes_messages: bool = True) -> threading.Thread:
-    """A daemon thread, not started, that shows its name in top, perf and /proc, too.
+def new_thread(name: str, target: Callable[[], None]) -> threading.Thread:
+    """A daemon thread, not started. ``target`` begins with enter_thread, inside the ``try`` that tells of a death."""
+    return threading.Thread(target=target, name=name, daemon=True)
+
+
+def enter_thread(*, passes_messages: bool = True) -> None:
+    """The calling thread shows its name in top, perf and /proc, too, and gets the CPU as its work needs.
 
     ``passes_messages``: it works for microseconds at a time, so it need not wait for compute threads.
     """
-
-    def run() -> None:
-        with contextlib.suppress(OSError):
-            path = f"/proc/self/task/{threading.get_native_id()}/comm"
-            with open(path, "w", encoding="ascii") as comm:
-                comm.write(name[:15])
-        if passes_messages:
-            _native.favour_messenger_thread()
-        target()
-
-    return threading.Thread(target=run, name=name, daemon=True)
+    with contextlib.suppress(OSError):
+        path = f"/proc/self/task/{threading.get_native_id()}/comm"
+        with open(path, "w", encoding="ascii") as comm:
+            comm.write(threading.current_thread().name[:15])
+    if passes_messages:
+        _native.favour_messenger_thread()
 
 
 def join_threads(threads: Iterable[threading.Thread], timeout_s: float) -> bool:

@@ -13,7 +13,7 @@ import logging
 
 from plait import _native
 from plait.engine.delivery import Delivery
-from plait.engine.driver import Message, OnDeath, join_threads, new_thread
+from plait.engine.driver import Message, OnDeath, enter_thread, join_threads, new_thread
 from plait.engine.mail import Abort, LiveRequest, Stop
 from plait.engine.parts import EngineParts
 from plait.engine.threads_driver import MAX_STEPS_IN_FLIGHT
@@ -139,6 +139,7 @@ class NativeDriver:
 
     def _run(self) -> None:
         try:
+            enter_thread()
             self._deliver_until_end()
         except BaseException as caught:
             _log.exception("the I/O thread of the engine died")

@@ -42,11 +42,12 @@ def new_request(
     max_tokens: int,
     seed: int,
     now_ns: int,
-    may_hold: bool = True,
+    is_warm_up: bool = False,
 ) -> _native.Request:
     """The native form of a request that validation has passed; ``max_tokens`` and ``seed`` are resolved.
 
     Runs in the thread that submits, so that the main thread only moves it. ``now_ns`` is time.monotonic_ns().
+    ``is_warm_up``: it waits for no company, and how long it takes counts nowhere.
 
     Raises:
         InvalidRequestError: a value does not fit the native types.
@@ -65,7 +66,8 @@ def new_request(
             priority=request.priority,
             arrived_ns=now_ns,
             deadline_ns=None if request.deadline_s is None else now_ns + int(request.deadline_s * 1e9),
-            may_hold=may_hold,
+            may_hold=not is_warm_up,
+            is_timed=not is_warm_up,
         )
         native.set_sampling(
             temperature=float(sampling.temperature),

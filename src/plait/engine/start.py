@@ -34,8 +34,10 @@ def start_native_engine(
 ) -> InProcessClient:
     """See plait.engine.start_engine."""
     path = source.path if isinstance(source, GgufFile) else source
-    trace = Trace(Path(config.trace), [path]) if config.trace is not None else None
+    trace = None
     try:
+        if config.trace is not None:
+            trace = Trace(Path(config.trace), [path])
         return _start(source, config, eos_token_ids, trace)
     except BaseException:
         if trace is not None:

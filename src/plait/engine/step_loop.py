@@ -55,7 +55,7 @@ class StepLoop:
         self.is_stopping = False
         self.gauges = LoopGauges()
         self.accepts = _native.LatencyHistogram()
-        """From a request's submission until it was taken in."""
+        """From the submission of a request that is timed until it was taken in."""
         self._results_span = new_span("results", "main", "step")
         self._schedule_span = new_span("schedule", "main", "step", "tokens", "sequences")
         self._submit_span = new_span("submit", "main", "step")
@@ -155,7 +155,8 @@ class StepLoop:
 
     def _admit(self, request: _native.Request) -> None:
         """The boundary of one request: whatever it breaks here ends it, and nothing else."""
-        self.accepts.note(time.monotonic_ns() - request.arrived_ns)
+        if request.is_timed:
+            self.accepts.note(time.monotonic_ns() - request.arrived_ns)
         if self.is_stopping:
             self.scheduler.refuse(request, FinishReason.ABORT)
             return

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 
 from plait import _native
-from plait.engine.driver import Message, OnDeath, join_threads, new_thread
+from plait.engine.driver import Message, OnDeath, enter_thread, join_threads, new_thread
 from plait.engine.io_loop import IoLoop
 from plait.engine.mail import LiveRequest
 from plait.engine.main_loop import MainLoop
@@ -82,6 +82,7 @@ class ThreadsDriver:
     def _run_main(self) -> None:
         error = None
         try:
+            enter_thread()
             self._main.run()
         except BaseException as caught:
             _log.exception("the main thread of the engine died")
@@ -94,6 +95,7 @@ class ThreadsDriver:
 
     def _run_io(self) -> None:
         try:
+            enter_thread()
             self._io.run()
         except BaseException as caught:
             _log.exception("the I/O thread of the engine died")

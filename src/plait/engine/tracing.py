@@ -50,6 +50,9 @@ class Trace:
             _native.start_trace(str(self._part), MAX_FILE_BYTES)
         except _native.NativeError as error:
             raise ConfigError(f"--trace: {error.args[1]}") from None
+        except BaseException:  # a signal that came meanwhile
+            self.discard()
+            raise
 
     def metrics(self) -> dict[str, float]:
         """Any thread."""

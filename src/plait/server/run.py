@@ -26,6 +26,7 @@ _log = logging.getLogger(__name__)
 # How long clients of ended requests get to take their last events.
 ABORT_WAIT_S = 5.0
 STOP_NOW_WAIT_S = 0.5
+_STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Serving:
@@ -176,7 +177,7 @@ def run_server(
     ports: Ports | None = None,
     on_ready: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT and the drain that follows; on the main thread.
+    """Serve until SIGTERM, SIGINT or SIGHUP and the drain that follows; on the main thread.
 
     Args:
         ports: bound earlier, so that a taken port is known before the model is loaded. They are closed at the end.
@@ -195,13 +196,17 @@ def run_server(
 
     async def run() -> None:
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        before = {number: signal.getsignal(number) for number in _STOPPING}
+        if before[signal.SIGHUP] is signal.SIG_IGN:  # nohup
+            del before[signal.SIGHUP]
+        for number in before:
             loop.add_signal_handler(number, serving.stop)
         try:
             await serving.run(tell)
         finally:
-            for number in (signal.SIGTERM, signal.SIGINT):
+            for number, handler in before.items():
                 loop.remove_signal_handler(number)
+                signal.signal(number, handler)
 
     with _new_runner() as runner:
         runner.run(run())

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import os
 import re
 import stat
@@ -18,6 +19,8 @@ from pathlib import Path
 from types import TracebackType
 
 from plait.weights.places import place
+
+_log = logging.getLogger(__name__)
 
 MAX_NOTES = 256
 """Small files that are kept: one for each model file that was used, about 300 bytes."""
@@ -108,15 +111,16 @@ class CacheFolder:
             fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self.fd)
         except OSError:
             return None
-        with os.fdopen(fd, "rb") as file:
+        try:
             status = os.fstat(fd)
             is_own = status.st_uid in (os.geteuid(), 0) and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
             if not stat.S_ISREG(status.st_mode) or not is_own:
                 return None
-            try:
-                return file.read(4096).decode("ascii")
-            except (OSError, UnicodeDecodeError):
-                return None
+            return os.read(fd, 4096).decode("ascii")
+        except (OSError, UnicodeDecodeError):
+            return None
+        finally:
+            os.close(fd)
 
     def write_note(self, name: str, text: str) -> None:
         """Whole or not at all; a folder that cannot be written to is no error."""
@@ -125,14 +129,26 @@ class CacheFolder:
         try:
             fd = os.open(temporary, flags, 0o600, dir_fd=self.fd)
         except OSError:
+            self._tell_of_folder(temporary)
             return  # read-only, or another process writes the same
         try:
             with os.fdopen(fd, "wb") as file:
                 file.write(text.encode("ascii"))
             os.rename(temporary, name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
         except OSError:
+            self._tell_of_folder(name)
             with contextlib.suppress(OSError):
                 os.unlink(temporary, dir_fd=self.fd)
+
+    def _tell_of_folder(self, name: str) -> None:
+        """No file takes the place of a folder: every start would be slow, and nobody would know why."""
+        status = self.stat(name)
+        if status is not None and stat.S_ISDIR(status.st_mode):
+            _log.warning(
+                "%s is a folder where the cache keeps a note; remove it: until then the whole model is read at "
+                "each start",
+                self.path / name,
+            )
 
     def trim(self, max_bytes: int) -> list[str]:
         """Removes what killed writers left, and the packed files that were used longest ago until the others take

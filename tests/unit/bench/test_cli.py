@@ -83,4 +83,4 @@ def test_a_list_that_is_none_is_a_usage_error(seen: list[StepSettings], model: s
 def test_senseless_sizes_are_refused_before_a_model_is_pulled(seen: list[StepSettings]) -> None:
     result = CliRunner().invoke(bench_app, ["step", "no-such-model", "--repeats", "0"])
     assert isinstance(result.exception, ConfigError)
-    assert "positive" in str(result.exception)
+    assert "--repeats must be" in str(result.exception)

@@ -151,26 +151,30 @@ def test_a_whole_run_becomes_json(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("change", "said"),
     [
-        {"messages": 2},
-        {"messages": 999_999_999_999},
-        {"python_rounds": 10**9 + 1},
-        {"repeats": 0},
-        {"capacity": 0},
-        {"capacity": 1 << 21},
-        {"rounds": 0},
-        {"python_messages": 0},
-        {"python_rounds": -1},
-        {"intervals_s": ()},
-        {"intervals_s": (0.0,)},
-        {"intervals_s": (float("nan"),)},
-        {"intervals_s": (2.0,)},
+        ({"messages": 2}, "--messages must be from 3 to 1000000000, not 2"),
+        ({"messages": 999_999_999_999}, "--messages must be from 3 to 1000000000, not 999999999999"),
+        ({"python_rounds": 10**9 + 1}, "--python-rounds must be from 1 to 1000000000, not 1000000001"),
+        ({"repeats": 0}, "--repeats must be from 1 to 1000000000, not 0"),
+        ({"capacity": 0}, "--capacity must be from 1 to 1048576, not 0"),
+        ({"capacity": 1 << 21}, "--capacity must be from 1 to 1048576, not 2097152"),
+        ({"capacity": 10**10}, "--capacity must be from 1 to 1048576, not 10000000000"),
+        ({"rounds": 0}, "--rounds must be from 1 to 1000000000, not 0"),
+        ({"python_messages": 0}, "--python-messages must be from 1 to 1000000000, not 0"),
+        ({"python_rounds": -1}, "--python-rounds must be from 1 to 1000000000, not -1"),
+        ({"intervals_s": ()}, "--intervals-ms"),
+        ({"intervals_s": (0.0,)}, "--intervals-ms"),
+        ({"intervals_s": (float("nan"),)}, "--intervals-ms"),
+        ({"intervals_s": (2.0,)}, "--intervals-ms"),
+        ({"python_limit_s": 0.0}, "python_limit_s"),
+        ({"python_limit_s": float("nan")}, "python_limit_s"),
     ],
 )
-def test_senseless_settings_are_refused(change: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="bench queues"):
+def test_senseless_settings_are_refused_by_name(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=f"bench queues: {said}") as refusal:
         run_queue_bench(replace(SMALL, **change))
+    assert str(refusal.value).count("--") <= 1, "it names the setting at fault, no other"
 
 
 def test_native_refusals_become_config_errors() -> None:

@@ -82,11 +82,11 @@ def test_the_median_run_is_reported() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (StepSettings(batches=(0,)), "positive"),
-        (StepSettings(decode_tokens=0), "positive"),
-        (StepSettings(repeats=-1), "positive"),
-        (StepSettings(prompts=()), "prompts is empty"),
-        (StepSettings(batches=(5000,)), "largest batch is 4096"),
+        (StepSettings(batches=(0,)), "--batches must be from 1 to 4096, not 0"),
+        (StepSettings(decode_tokens=0), "--decode-tokens must be 1 or more, not 0"),
+        (StepSettings(repeats=-1), "--repeats must be 1 or more, not -1"),
+        (StepSettings(prompts=()), "--prompts is empty"),
+        (StepSettings(batches=(5000,)), "--batches must be from 1 to 4096, not 5000"),
         (StepSettings(num_compute_threads=0), "threads"),
         (StepSettings(kv_cache_dtype="q4"), "f16, q8"),  # type: ignore[arg-type]
         (StepSettings(compute_parallelism="rows"), "tensor, pipeline"),  # type: ignore[arg-type]

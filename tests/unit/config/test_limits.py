@@ -165,3 +165,18 @@ def test_a_truth_value_is_no_number(settings: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"(True|False) is no value for this setting"):
         EngineConfig.model_validate(settings)
     assert EngineConfig(weight_cache=False, share_weights=True).share_weights is True
+
+
+@pytest.mark.parametrize("values", [{"port": 8100, "health_port": 8100}, {"health_port": 8000}])
+def test_one_port_for_two_listeners_is_told_with_what_to_do(values: dict[str, object]) -> None:
+    said = "port and health_port are both 8.00; give health_port another number, or 0"
+    with pytest.raises(ConfigError, match=said):
+        load_config(overrides=values)
+    with pytest.raises(ConfigError, match=said):
+        load_config(environment={f"PLAIT_{name.upper()}": str(value) for name, value in values.items()})
+
+
+def test_a_free_port_may_be_asked_for_twice() -> None:
+    server = load_config(overrides={"port": 0, "health_port": 0}).server
+    assert (server.port, server.health_port) == (0, 0)
+    assert load_config(overrides={"port": 8000, "health_port": 8001}).server.health_port == 8001

@@ -189,6 +189,38 @@ def test_a_damaged_note_leads_nowhere(
     assert len(digests) == 2
 
 
+@pytest.mark.parametrize("suffix", ["", ".tmp"])
+def test_a_folder_in_place_of_a_note_is_told_by_its_path(
+    model: Path,
+    folder: Path,
+    settled: None,
+    digests: list[str],
+    suffix: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The packed file is used all the same, as beside any other note that is none."""
+    load(model, folder)
+    (note,) = folder.glob("*.source")
+    note.unlink()
+    wrong = note.with_name(note.name + suffix)
+    wrong.mkdir()
+    num_open = len(os.listdir("/proc/self/fd"))
+    with caplog.at_level(logging.WARNING):
+        again = load(model, folder)
+    assert not again.was_packed
+    expect_right(again, model)
+    assert len(digests) == 2
+    (record,) = caplog.records
+    assert f"{wrong} is a folder" in record.getMessage()
+    assert "remove it" in record.getMessage()
+    del again
+    assert len(os.listdir("/proc/self/fd")) <= num_open
+    wrong.rmdir()
+    load(model, folder)
+    load(model, folder)
+    assert len(digests) == 3
+
+
 def test_a_note_is_believed_only_with_its_samples(model: Path, folder: Path, settled: None) -> None:
     """What a file system without times of change would do: the stamp stays, the content does not."""
     file = GgufFile(model)
