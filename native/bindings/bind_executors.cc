@@ -82,6 +82,7 @@ void register_executors(nb::module_& m) {
           "max_slots"_a, "parallelism"_a = "tensor",
           "results_bell is rung for each result. parallelism: tensor, or pipeline, which needs 2 threads or "
           "more. Raises NativeError.")
+      .def_prop_ro("cpu", &ComputeThread::cpu, "The CPU that the thread is pinned to, -1: none.")
       .def("stop", &ComputeThread::stop, nb::call_guard<nb::gil_scoped_release>(),
            "Finish the submitted steps and join. Idempotent. Releases the GIL.");
 

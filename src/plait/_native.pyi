@@ -52,7 +52,7 @@ class GgufFile:
         (inode, size, modified_ns, changed_ns) of the mapped file as it is now.
         """
 
-def favour_messenger_thread() -> bool:
+def favour_messenger_thread(off_cpu: int = -1) -> bool:
     """
     Let the calling thread have the CPU soon whenever it wakes, see native/parallel/messenger_thread.h. False where the kernel refuses.
     """
@@ -1097,6 +1097,10 @@ class ComputeThread:
     @property
     def num_queued_results(self) -> int:
         """Ready and not popped."""
+
+    @property
+    def cpu(self) -> int:
+        """The CPU that the thread is pinned to, -1: none."""
 
     def stop(self) -> None:
         """Finish the submitted steps and join. Idempotent. Releases the GIL."""

@@ -58,8 +58,8 @@ def test_a_thread_that_cannot_begin(
 def test_an_extension_that_lacks_what_a_thread_calls(
     model: Path, mode: EngineMode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def older(_: object) -> None:
-        """Called with no argument: a TypeError, as of an extension that was built for other Python code."""
+    def older() -> None:
+        """Called with an argument: a TypeError, as of an extension that was built for other Python code."""
 
     monkeypatch.setattr(_native, "favour_messenger_thread", older)
     expect_death(model, mode, "TypeError")

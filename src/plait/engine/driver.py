@@ -79,17 +79,19 @@ def new_thread(name: str, target: Callable[[], None]) -> threading.Thread:
     return threading.Thread(target=target, name=name, daemon=True)
 
 
-def enter_thread(*, passes_messages: bool = True) -> None:
-    """The calling thread shows its name in top, perf and /proc, too, and gets the CPU as its work needs.
+def enter_thread(*, passes_messages: bool = True, off_cpu: int = -1) -> None:
+    """The calling thread shows its name in top, perf and /proc, too, and gets a CPU as its work needs.
 
-    ``passes_messages``: it works for microseconds at a time, so it need not wait for compute threads.
+    Args:
+        passes_messages: it works for microseconds at a time, so it need not wait for compute threads.
+        off_cpu: where such a thread does not run if there are others, -1: anywhere.
     """
     with contextlib.suppress(OSError):
         path = f"/proc/self/task/{threading.get_native_id()}/comm"
         with open(path, "w", encoding="ascii") as comm:
             comm.write(threading.current_thread().name[:15])
     if passes_messages:
-        _native.favour_messenger_thread()
+        _native.favour_messenger_thread(off_cpu)
 
 
 def join_threads(threads: Iterable[threading.Thread], timeout_s: float) -> bool:

@@ -139,7 +139,7 @@ class NativeDriver:
 
     def _run(self) -> None:
         try:
-            enter_thread()
+            enter_thread(off_cpu=self._compute.cpu)
             self._deliver_until_end()
         except BaseException as caught:
             _log.exception("the I/O thread of the engine died")

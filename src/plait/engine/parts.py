@@ -77,3 +77,5 @@ class EngineParts:
     """Of one KV block; 0 without ``swap``."""
     run_next: Callable[[], bool] | None = None
     """Of an executor without a thread: runs the oldest submitted step on the calling one; False: there is none."""
+    compute_cpu: int = -1
+    """The CPU that the compute thread is pinned to, -1: none. Threads that wake when a step ends keep off it."""

@@ -192,6 +192,7 @@ def _native_parts(
         swap=swap,
         kv_block_bytes=0 if swap is None else model.kv_layout.block_bytes,
         run_next=run_next,
+        compute_cpu=executor.cpu if isinstance(executor, _native.ComputeThread) else -1,
     )
 
 

@@ -46,6 +46,7 @@ class ThreadsDriver:
         self._io = IoLoop(io_bell, outputs, self._messages, live)
         self._outputs = outputs
         self._on_death = on_death
+        self._compute_cpu = parts.compute_cpu
         self._threads = [new_thread("plait-main", self._run_main), new_thread("plait-io", self._run_io)]
 
     @property
@@ -82,7 +83,7 @@ class ThreadsDriver:
     def _run_main(self) -> None:
         error = None
         try:
-            enter_thread()
+            enter_thread(off_cpu=self._compute_cpu)
             self._main.run()
         except BaseException as caught:
             _log.exception("the main thread of the engine died")
@@ -95,7 +96,7 @@ class ThreadsDriver:
 
     def _run_io(self) -> None:
         try:
-            enter_thread()
+            enter_thread(off_cpu=self._compute_cpu)
             self._io.run()
         except BaseException as caught:
             _log.exception("the I/O thread of the engine died")
