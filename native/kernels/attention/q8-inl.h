@@ -248,22 +248,42 @@ struct PoolSpanQ8 {
   const uint16_t* v_scale;
 };
 
-inline PoolSpanQ8 span_in_pool_q8(const AttentionArgs& args, int32_t head, int32_t position) {
-  const KvLayout& layout = *args.layout;
-  const int32_t shift = std::countr_zero(static_cast<uint32_t>(layout.block_tokens));
-  const std::byte* k = block_in_pool(args, position, shift) + layout.k_offset(args.layer, head);
-  const std::byte* v = k + layout.part_bytes();
-  const int64_t slot = position & (layout.block_tokens - 1);
-  const auto* k_scale = reinterpret_cast<const uint16_t*>(v + layout.part_bytes()) + slot;
-  return {reinterpret_cast<const int8_t*>(k) + 2 * slot,
-          reinterpret_cast<const int8_t*>(v) + slot * layout.head_dim, k_scale,
-          k_scale + int64_t{layout.num_k_scales()} * layout.block_tokens};
-}
+// Where the spans of a kv head are: what is the same for all of a walk, computed once.
+class PoolHeadQ8 {
+ public:
+  PoolHeadQ8(const AttentionArgs& args, int32_t head)
+      : first_(args.pool + args.layout->k_offset(args.layer, head)),
+        block_table_(args.block_table),
+        block_bytes_(args.layout->block_bytes()),
+        part_bytes_(args.layout->part_bytes()),
+        v_scale_ahead_(int64_t{args.layout->num_k_scales()} * args.layout->block_tokens),
+        head_dim_(args.layout->head_dim),
+        shift_(std::countr_zero(static_cast<uint32_t>(args.layout->block_tokens))) {}
+
+  PoolSpanQ8 span(int32_t position) const {
+    const auto block_id = static_cast<size_t>(block_table_[position >> shift_]);
+    const std::byte* k = first_ + block_id * block_bytes_;
+    const std::byte* v = k + part_bytes_;
+    const int64_t slot = position & ((1 << shift_) - 1);
+    const auto* k_scale = reinterpret_cast<const uint16_t*>(v + part_bytes_) + slot;
+    return {reinterpret_cast<const int8_t*>(k) + 2 * slot,
+            reinterpret_cast<const int8_t*>(v) + slot * head_dim_, k_scale, k_scale + v_scale_ahead_};
+  }
+
+ private:
+  const std::byte* first_;
+  const int32_t* block_table_;
+  size_t block_bytes_;
+  size_t part_bytes_;
+  int64_t v_scale_ahead_;
+  int64_t head_dim_;
+  int32_t shift_;
+};
 
 // As chunk_in_pool() of f16-inl.h.
-inline ChunkQ8 chunk_in_pool_q8(const AttentionArgs& args, const Walk& walk, int32_t chunk0) {
-  const KvLayout& layout = *args.layout;
-  ChunkQ8 chunk{};
+inline ChunkQ8 chunk_in_pool_q8(const KvLayout& layout, int32_t kv_head, const PoolHeadQ8& head,
+                                const PoolHeadQ8& next_head, const Walk& walk, int32_t chunk0) {
+  ChunkQ8 chunk;
   chunk.k_scale_stride = layout.block_tokens;
   chunk.k_stride = int64_t{2} * layout.block_tokens;
   chunk.v_stride = int64_t{2} * layout.head_dim;
@@ -273,16 +293,16 @@ inline ChunkQ8 chunk_in_pool_q8(const AttentionArgs& args, const Walk& walk, int
   chunk.k_fetch_stride = is_line_shared ? chunk.k_stride : 64;
   const int32_t first = std::max(walk.begin - chunk0, 0) / kSpan;
   for (int32_t span = first; span < kSpans && chunk0 + span * kSpan < walk.end; ++span) {
-    const PoolSpanQ8 here = span_in_pool_q8(args, args.kv_head, chunk0 + span * kSpan);
+    const PoolSpanQ8 here = head.span(chunk0 + span * kSpan);
     chunk.k[span] = here.k;
     chunk.v[span] = here.v;
     chunk.k_scale[span] = here.k_scale;
     chunk.v_scale[span] = here.v_scale;
     chunk.k_fetch[span] = here.k;
     chunk.v_fetch[span] = here.v;
-    const SpanPlace ahead = span_ahead(walk, args.kv_head, chunk0, span);
+    const SpanPlace ahead = span_ahead(walk, kv_head, chunk0, span);
     if (ahead.head < 0) continue;
-    const PoolSpanQ8 next = span_in_pool_q8(args, ahead.head, ahead.position);
+    const PoolSpanQ8 next = (ahead.head == kv_head ? head : next_head).span(ahead.position);
     const int64_t half = is_line_shared && span % 2 == 1 ? layout.head_dim / 4 : 0;
     chunk.k_fetch[span] = next.k + half * chunk.k_stride;
     chunk.v_fetch[span] = next.v;
@@ -315,8 +335,10 @@ inline void round_queries(const Work& w) {
 }
 
 inline void walk_q8(const AttentionArgs& args, const Work& w, const Walk& walk) {
+  const PoolHeadQ8 head(args, args.kv_head);
+  const PoolHeadQ8 next_head(args, std::max(walk.next_head, 0));
   for (int32_t chunk0 = walk.begin / kChunk * kChunk; chunk0 < walk.end; chunk0 += kChunk) {
-    const ChunkQ8 chunk = chunk_in_pool_q8(args, walk, chunk0);
+    const ChunkQ8 chunk = chunk_in_pool_q8(*args.layout, args.kv_head, head, next_head, walk, chunk0);
     if (w.num_rows <= kRowTile) {
       walk_chunk_q8<true>(w, chunk, chunk0, args.softcap);
     } else {
