@@ -36,109 +36,144 @@ struct ChunkQ8 {
   int64_t k_fetch_stride = 0;
 };
 
-// Sums of rows by 16 lanes. An addition of its own takes one cycle; a fused one takes several, so that two
-// sets of sums take turns then. They are exact: how they are added up changes no bit.
-template <int kRows>
+// Sums of kRows rows by 16 lanes, for kParts parts of b. They are exact: how they are added up changes no
+// bit.
+template <int kRows, int kParts>
 struct Sums {
-#if defined(PLAIT_LANES_VNNI)
-  static constexpr int kSets = 2;
-#else
-  static constexpr int kSets = 1;
-#endif
-  Sum32 set[kSets][kRows][2];
+  Sum16 of[kRows * kParts];
 
-  void clear() {
-    for (int s = 0; s < kSets; ++s) {
-      for (int r = 0; r < kRows; ++r) set[s][r][0] = set[s][r][1] = zero_sum();
-    }
-  }
-  F8 total(int r, int v) const {
-    return to_float(kSets == 1 ? set[0][r][v] : add_sums(set[0][r][v], set[kSets - 1][r][v]));
-  }
+  void clear() { PLAIT_UNROLL for (int i = 0; i < kRows * kParts; ++i) of[i] = zero_sum(); }
 };
 
-template <int kRows>
-inline void add_pair(const int16_t* a, int64_t a_stride, const int8_t* b, Sum32 (&sums)[kRows][2]) {
-  const P16 b0 = load_pairs(b);
-  const P16 b1 = load_pairs(b + 16);
-  for (int r = 0; r < kRows; ++r) {
-    const P16 factor = set1_pair(a + r * a_stride);
-    sums[r][0] = add_products(factor, b0, sums[r][0]);
-    sums[r][1] = add_products(factor, b1, sums[r][1]);
-    pin(sums[r][0]);
-    pin(sums[r][1]);
+// A fused product and sum takes several cycles, and there are registers for the sums of two parts: these hide
+// it, and share the factors.
+#if defined(PLAIT_LANES_VNNI)
+inline constexpr int kPartsQ8 = 2;
+#else
+inline constexpr int kPartsQ8 = 1;
+#endif
+
+// sums[r][part] += a[r * a_stride ..] * b[part][offset ..]
+template <int kRows, int kParts>
+inline void add_pair(const int16_t* a, int64_t a_stride, const int8_t* const (&b)[kParts], int64_t offset,
+                     Sums<kRows, kParts>& sums) {
+  Pairs columns[kParts];
+  PLAIT_UNROLL for (int part = 0; part < kParts; ++part) columns[part] = load_pairs(b[part] + offset);
+  PLAIT_UNROLL for (int i = 0; i < kRows * kParts; ++i) {
+    const Pairs factor = set1_pair(a + i / kParts * a_stride);
+    sums.of[i] = add_products(factor, columns[i % kParts], sums.of[i]);
+    pin(sums.of[i]);
   }
 }
 
-// sums[r][v] += a[r * a_stride + 2 k ..] * b[k * b_stride + 16 v ..]. kIsAhead: one cache line every two
-// pairs, fetch_stride apart, is fetched into the second-level cache.
-template <int kRows, bool kIsAhead>
-inline void multiply_pairs(const int16_t* a, int64_t a_stride, const int8_t* b, int64_t b_stride,
-                           const int8_t* fetch, int64_t fetch_stride, int32_t num_pairs, Sums<kRows>& sums) {
+// sums[r][part] += a[r * a_stride + 2 k ..] * b[part][k * b_stride ..]. kIsAhead: of each part one cache line
+// every two pairs, fetch_stride apart, is fetched into the second-level cache.
+template <int kRows, int kParts, bool kIsAhead>
+inline void multiply_pairs(const int16_t* a, int64_t a_stride, const int8_t* const (&b)[kParts],
+                           int64_t b_stride, const int8_t* const (&fetch)[kParts], int64_t fetch_stride,
+                           int32_t num_pairs, Sums<kRows, kParts>& sums) {
+  int64_t offset = 0;
+  int64_t fetch_offset = 0;
   int32_t k = 0;
   for (; k + 2 <= num_pairs; k += 2) {
     if constexpr (kIsAhead) {
-      __builtin_prefetch(fetch, 0, 2);
-      fetch += fetch_stride;
+      PLAIT_UNROLL for (int part = 0; part < kParts; ++part)
+          __builtin_prefetch(fetch[part] + fetch_offset, 0, 2);
+      fetch_offset += fetch_stride;
     }
-    add_pair<kRows>(a + 2 * k, a_stride, b + k * b_stride, sums.set[0]);
-    add_pair<kRows>(a + 2 * k + 2, a_stride, b + (k + 1) * b_stride, sums.set[Sums<kRows>::kSets - 1]);
+    add_pair(a + 2 * k, a_stride, b, offset, sums);
+    add_pair(a + 2 * k + 2, a_stride, b, offset + b_stride, sums);
+    offset += 2 * b_stride;
   }
-  if (k < num_pairs) add_pair<kRows>(a + 2 * k, a_stride, b + k * b_stride, sums.set[0]);
+  if (k < num_pairs) add_pair(a + 2 * k, a_stride, b, offset, sums);
 }
 
-// Scores of rows [row, row + kRows) for the spans that hold positions in [lo, hi): by the dimensions of one
-// scale after the other, in rising order.
+// Scores of kRows rows for spans [span, span + kParts): by the dimensions of one scale after the other, in
+// rising order.
+template <int kRows, int kParts, bool kIsAhead>
+void score_spans_q8(const Work& w, const ChunkQ8& chunk, int32_t row, int32_t span) {
+  F8 scores[kRows * kParts][2];
+  PLAIT_UNROLL for (int i = 0; i < kRows * kParts; ++i) scores[i][0] = scores[i][1] = set1(0.0F);
+  const int8_t* k[kParts];
+  const int8_t* fetch[kParts];
+  PLAIT_UNROLL for (int part = 0; part < kParts; ++part) {
+    k[part] = chunk.k[span + part];
+    fetch[part] = chunk.k_fetch[span + part];
+  }
+  int64_t scale_offset = 0;
+  for (int32_t d = 0; d < w.head_dim; d += kScaleDims) {
+    const int32_t num_pairs = std::min(kScaleDims, w.head_dim - d) / 2;
+    Sums<kRows, kParts> sums;
+    sums.clear();
+    multiply_pairs<kRows, kParts, kIsAhead>(w.q16 + row * w.head_dim + d, w.head_dim, k, chunk.k_stride,
+                                            fetch, chunk.k_fetch_stride, num_pairs, sums);
+    PLAIT_UNROLL for (int part = 0; part < kParts; ++part) {
+      k[part] += num_pairs * chunk.k_stride;
+      fetch[part] += num_pairs / 2 * chunk.k_fetch_stride;
+    }
+    PLAIT_UNROLL for (int i = 0; i < kRows * kParts; ++i) {
+      const uint16_t* scale = chunk.k_scale[span + i % kParts] + scale_offset;
+      scores[i][0] = fma(low_float(sums.of[i]), load(scale), scores[i][0]);
+      scores[i][1] = fma(high_float(sums.of[i]), load(scale + 8), scores[i][1]);
+    }
+    scale_offset += chunk.k_scale_stride;
+  }
+  PLAIT_UNROLL for (int i = 0; i < kRows * kParts; ++i) {
+    const int32_t r = row + i / kParts;
+    const F8 scale = set1(w.q_scale[r]);
+    float* out = w.weights + r * kChunk + (span + i % kParts) * kSpan;
+    store(out, mul(scores[i][0], scale));
+    store(out + 8, mul(scores[i][1], scale));
+  }
+}
+
+// Scores of rows [row, row + kRows) for the spans that hold positions in [lo, hi).
 template <int kRows, bool kIsAhead>
 void score_rows_q8(const Work& w, const ChunkQ8& chunk, int32_t row, int32_t lo, int32_t hi) {
+  int32_t span = lo / kSpan;
+  for (; (span + kPartsQ8 - 1) * kSpan < hi; span += kPartsQ8) {
+    score_spans_q8<kRows, kPartsQ8, kIsAhead>(w, chunk, row, span);
+  }
+  for (; span * kSpan < hi; ++span) score_spans_q8<kRows, 1, kIsAhead>(w, chunk, row, span);
+}
+
+// Columns [column, column + kParts * kSpan) of the values that rows [row, row + kRows) see in [lo, hi).
+template <int kRows, int kParts, bool kIsAhead>
+void add_columns_q8(const Work& w, const ChunkQ8& chunk, int32_t row, int32_t column, int32_t lo,
+                    int32_t hi) {
+  Sums<kRows, kParts> sums;
+  sums.clear();
   for (int32_t span = lo / kSpan; span * kSpan < hi; ++span) {
-    F8 scores[kRows][2];
-    for (int r = 0; r < kRows; ++r) scores[r][0] = scores[r][1] = set1(0.0F);
-    const int8_t* fetch = chunk.k_fetch[span];
-    const uint16_t* k_scale = chunk.k_scale[span];
-    for (int32_t d = 0; d < w.head_dim; d += kScaleDims) {
-      const int32_t num_pairs = std::min(kScaleDims, w.head_dim - d) / 2;
-      Sums<kRows> sums;
-      sums.clear();
-      multiply_pairs<kRows, kIsAhead>(w.q16 + row * w.head_dim + d, w.head_dim,
-                                      chunk.k[span] + d / 2 * chunk.k_stride, chunk.k_stride, fetch,
-                                      chunk.k_fetch_stride, num_pairs, sums);
-      fetch += num_pairs / 2 * chunk.k_fetch_stride;
-      for (int v = 0; v < 2; ++v) {
-        const F8 scale = load(k_scale + 8 * v);
-        for (int r = 0; r < kRows; ++r) scores[r][v] = fma(sums.total(r, v), scale, scores[r][v]);
-      }
-      k_scale += chunk.k_scale_stride;
+    const int32_t begin = std::max(lo - span * kSpan, 0) / 2;
+    const int32_t end = (std::min(hi - span * kSpan, kSpan) + 1) / 2;
+    const int8_t* v[kParts];
+    const int8_t* fetch[kParts];
+    PLAIT_UNROLL for (int part = 0; part < kParts; ++part) {
+      v[part] = chunk.v[span] + begin * chunk.v_stride + 2 * (column + part * kSpan);
+      fetch[part] = chunk.v_fetch[span] + 16 * (column + part * kSpan);
     }
-    float* out = w.weights + row * kChunk + span * kSpan;
-    for (int r = 0; r < kRows; ++r) {
-      const F8 scale = set1(w.q_scale[row + r]);
-      store(out + r * kChunk, mul(scores[r][0], scale));
-      store(out + r * kChunk + 8, mul(scores[r][1], scale));
-    }
+    multiply_pairs<kRows, kParts, kIsAhead>(w.weights16 + row * kChunk + span * kSpan + 2 * begin, kChunk, v,
+                                            chunk.v_stride, fetch, 64, end - begin, sums);
+  }
+  PLAIT_UNROLL for (int i = 0; i < kRows * kParts; ++i) {
+    const int32_t r = row + i / kParts;
+    const F8 decay = set1(w.decay[r]);
+    const F8 scale = set1(w.weight_scale[r]);
+    float* out = w.acc + r * w.head_dim + column + i % kParts * kSpan;
+    store(out, fma(low_float(sums.of[i]), scale, mul(load(out), decay)));
+    store(out + 8, fma(high_float(sums.of[i]), scale, mul(load(out + 8), decay)));
   }
 }
 
 // Rows [row, row + kRows) see positions in [lo, hi) of the chunk, each perhaps not all of them.
 template <int kRows, bool kIsAhead>
 void add_values_q8(const Work& w, const ChunkQ8& chunk, int32_t row, int32_t lo, int32_t hi) {
-  for (int32_t column = 0; column < w.head_dim; column += kSpan) {
-    Sums<kRows> sums;
-    sums.clear();
-    for (int32_t span = lo / kSpan; span * kSpan < hi; ++span) {
-      const int32_t begin = std::max(lo - span * kSpan, 0) / 2;
-      const int32_t end = (std::min(hi - span * kSpan, kSpan) + 1) / 2;
-      multiply_pairs<kRows, kIsAhead>(w.weights16 + row * kChunk + span * kSpan + 2 * begin, kChunk,
-                                      chunk.v[span] + begin * chunk.v_stride + 2 * column, chunk.v_stride,
-                                      chunk.v_fetch[span] + 16 * column, 64, end - begin, sums);
-    }
-    for (int r = 0; r < kRows; ++r) {
-      const F8 decay = set1(w.decay[row + r]);
-      const F8 scale = set1(w.weight_scale[row + r]);
-      float* out = w.acc + (row + r) * w.head_dim + column;
-      store(out, fma(sums.total(r, 0), scale, mul(load(out), decay)));
-      store(out + 8, fma(sums.total(r, 1), scale, mul(load(out + 8), decay)));
-    }
+  int32_t column = 0;
+  for (; column + kPartsQ8 * kSpan <= w.head_dim; column += kPartsQ8 * kSpan) {
+    add_columns_q8<kRows, kPartsQ8, kIsAhead>(w, chunk, row, column, lo, hi);
+  }
+  for (; column < w.head_dim; column += kSpan) {
+    add_columns_q8<kRows, 1, kIsAhead>(w, chunk, row, column, lo, hi);
   }
 }
 
@@ -213,22 +248,42 @@ struct PoolSpanQ8 {
   const uint16_t* v_scale;
 };
 
-inline PoolSpanQ8 span_in_pool_q8(const AttentionArgs& args, int32_t head, int32_t position) {
-  const KvLayout& layout = *args.layout;
-  const int32_t shift = std::countr_zero(static_cast<uint32_t>(layout.block_tokens));
-  const std::byte* k = block_in_pool(args, position, shift) + layout.k_offset(args.layer, head);
-  const std::byte* v = k + layout.part_bytes();
-  const int64_t slot = position & (layout.block_tokens - 1);
-  const auto* k_scale = reinterpret_cast<const uint16_t*>(v + layout.part_bytes()) + slot;
-  return {reinterpret_cast<const int8_t*>(k) + 2 * slot,
-          reinterpret_cast<const int8_t*>(v) + slot * layout.head_dim, k_scale,
-          k_scale + int64_t{layout.num_k_scales()} * layout.block_tokens};
-}
+// Where the spans of a kv head are: what is the same for all of a walk, computed once.
+class PoolHeadQ8 {
+ public:
+  PoolHeadQ8(const AttentionArgs& args, int32_t head)
+      : first_(args.pool + args.layout->k_offset(args.layer, head)),
+        block_table_(args.block_table),
+        block_bytes_(args.layout->block_bytes()),
+        part_bytes_(args.layout->part_bytes()),
+        v_scale_ahead_(int64_t{args.layout->num_k_scales()} * args.layout->block_tokens),
+        head_dim_(args.layout->head_dim),
+        shift_(std::countr_zero(static_cast<uint32_t>(args.layout->block_tokens))) {}
+
+  PoolSpanQ8 span(int32_t position) const {
+    const auto block_id = static_cast<size_t>(block_table_[position >> shift_]);
+    const std::byte* k = first_ + block_id * block_bytes_;
+    const std::byte* v = k + part_bytes_;
+    const int64_t slot = position & ((1 << shift_) - 1);
+    const auto* k_scale = reinterpret_cast<const uint16_t*>(v + part_bytes_) + slot;
+    return {reinterpret_cast<const int8_t*>(k) + 2 * slot,
+            reinterpret_cast<const int8_t*>(v) + slot * head_dim_, k_scale, k_scale + v_scale_ahead_};
+  }
+
+ private:
+  const std::byte* first_;
+  const int32_t* block_table_;
+  size_t block_bytes_;
+  size_t part_bytes_;
+  int64_t v_scale_ahead_;
+  int64_t head_dim_;
+  int32_t shift_;
+};
 
 // As chunk_in_pool() of f16-inl.h.
-inline ChunkQ8 chunk_in_pool_q8(const AttentionArgs& args, const Walk& walk, int32_t chunk0) {
-  const KvLayout& layout = *args.layout;
-  ChunkQ8 chunk{};
+inline ChunkQ8 chunk_in_pool_q8(const KvLayout& layout, int32_t kv_head, const PoolHeadQ8& head,
+                                const PoolHeadQ8& next_head, const Walk& walk, int32_t chunk0) {
+  ChunkQ8 chunk;
   chunk.k_scale_stride = layout.block_tokens;
   chunk.k_stride = int64_t{2} * layout.block_tokens;
   chunk.v_stride = int64_t{2} * layout.head_dim;
@@ -238,16 +293,16 @@ inline ChunkQ8 chunk_in_pool_q8(const AttentionArgs& args, const Walk& walk, int
   chunk.k_fetch_stride = is_line_shared ? chunk.k_stride : 64;
   const int32_t first = std::max(walk.begin - chunk0, 0) / kSpan;
   for (int32_t span = first; span < kSpans && chunk0 + span * kSpan < walk.end; ++span) {
-    const PoolSpanQ8 here = span_in_pool_q8(args, args.kv_head, chunk0 + span * kSpan);
+    const PoolSpanQ8 here = head.span(chunk0 + span * kSpan);
     chunk.k[span] = here.k;
     chunk.v[span] = here.v;
     chunk.k_scale[span] = here.k_scale;
     chunk.v_scale[span] = here.v_scale;
     chunk.k_fetch[span] = here.k;
     chunk.v_fetch[span] = here.v;
-    const SpanPlace ahead = span_ahead(walk, args.kv_head, chunk0, span);
+    const SpanPlace ahead = span_ahead(walk, kv_head, chunk0, span);
     if (ahead.head < 0) continue;
-    const PoolSpanQ8 next = span_in_pool_q8(args, ahead.head, ahead.position);
+    const PoolSpanQ8 next = (ahead.head == kv_head ? head : next_head).span(ahead.position);
     const int64_t half = is_line_shared && span % 2 == 1 ? layout.head_dim / 4 : 0;
     chunk.k_fetch[span] = next.k + half * chunk.k_stride;
     chunk.v_fetch[span] = next.v;
@@ -280,8 +335,10 @@ inline void round_queries(const Work& w) {
 }
 
 inline void walk_q8(const AttentionArgs& args, const Work& w, const Walk& walk) {
+  const PoolHeadQ8 head(args, args.kv_head);
+  const PoolHeadQ8 next_head(args, std::max(walk.next_head, 0));
   for (int32_t chunk0 = walk.begin / kChunk * kChunk; chunk0 < walk.end; chunk0 += kChunk) {
-    const ChunkQ8 chunk = chunk_in_pool_q8(args, walk, chunk0);
+    const ChunkQ8 chunk = chunk_in_pool_q8(*args.layout, args.kv_head, head, next_head, walk, chunk0);
     if (w.num_rows <= kRowTile) {
       walk_chunk_q8<true>(w, chunk, chunk0, args.softcap);
     } else {

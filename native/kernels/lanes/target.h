@@ -46,3 +46,11 @@
 #else
 #define PLAIT_HAS_NEON 0
 #endif
+
+// Before a loop with a constant number of turns over an array that should stay in registers: GCC unrolls it
+// too late for that by itself.
+#if defined(__clang__)
+#define PLAIT_UNROLL _Pragma("unroll")
+#else
+#define PLAIT_UNROLL _Pragma("GCC unroll 16")
+#endif
