@@ -236,11 +236,17 @@ void register_scheduler(nb::module_& m) {
           "Outputs since the last call.")
       .def(
           "next_wakeup_ns",
-          [](Scheduler& self) {
-            const int64_t when_ns = self.next_wakeup_ns();
+          [](Scheduler& self, bool can_plan) {
+            const int64_t when_ns = self.next_wakeup_ns(can_plan);
             return when_ns < 0 ? std::nullopt : std::optional<int64_t>(when_ns);
           },
-          "When schedule() should be called again though nothing happened, or None.")
+          "can_plan"_a = true,
+          "When expire() or, if ``can_plan``, schedule() should be called again though nothing happened, or "
+          "None.")
+      .def("expire", &Scheduler::expire, "now_ns"_a,
+           "End requests whose deadline has passed. schedule() does so, too, but is not called while enough "
+           "is "
+           "planned.")
       .def("take_swap_requests", &Scheduler::take_swap_requests,
            "What is to be done with KV blocks since the last call, in this order. See run_swap_transfers.")
       .def(

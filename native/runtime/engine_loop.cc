@@ -182,6 +182,7 @@ bool EngineLoop::plan() {
 
 // Keeps the compute thread busy: plans the next step while one runs.
 void EngineLoop::feed() {
+  scheduler_->expire(monotonic_ns());
   run_transfers();
   do {
     plan_steps();
@@ -247,7 +248,7 @@ void EngineLoop::leave(std::string error) {
 
 int64_t EngineLoop::timeout_ns() {
   if (!outbox_.outputs.empty()) return kRetryNs;
-  const int64_t wakeup_ns = scheduler_->next_wakeup_ns();
+  const int64_t wakeup_ns = scheduler_->next_wakeup_ns(num_in_flight_ < max_steps_in_flight_);
   if (wakeup_ns < 0) return kHeartbeatNs;
   return std::clamp<int64_t>(wakeup_ns - monotonic_ns(), 0, kHeartbeatNs);
 }

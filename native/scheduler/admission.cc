@@ -20,11 +20,12 @@ Admission::Admission(KvManager& kv, const SchedulerLimits& limits, WaitingQueue&
 void Admission::on_arrival(int64_t now_ns) {
   if (waiting_.is_empty() && running_.is_empty()) {
     hold_until_ns_ = now_ns + static_cast<int64_t>(limits_.batch_timeout_s * 1e9);
+    is_holding_ = true;
   }
 }
 
 int64_t Admission::held_until_ns() const {
-  if (hold_until_ns_ == 0 || !running_.is_empty() || waiting_.is_empty()) return -1;
+  if (!is_holding_ || !running_.is_empty() || waiting_.is_empty()) return -1;
   return waiting_.size() < static_cast<size_t>(limits_.num_slots()) ? hold_until_ns_ : -1;
 }
 
@@ -51,6 +52,7 @@ void Admission::make_room() {
 void Admission::admit(int64_t now_ns, int64_t step_id, std::vector<Sequence*>& admitted) {
   const int64_t held_until = held_until_ns();
   if (held_until >= 0 && now_ns < held_until) return;
+  is_holding_ = false;
   while (running_.num_free_slots() > 0) {
     Sequence* seq = waiting_.peek();
     if (seq == nullptr || is_hopeless(*seq)) return;

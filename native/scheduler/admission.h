@@ -26,7 +26,8 @@ class Admission {
   int64_t hold_until_ns() const { return hold_until_ns_; }
   // Before a request enters the queue: the first of an idle engine opens the batch timeout.
   void on_arrival(int64_t now_ns);
-  // When the wait for a fuller batch ends, or -1 when nothing is held.
+  // When the wait for a fuller batch ends, or -1 when nothing is held. In the past only until admit() is
+  // called.
   int64_t held_until_ns() const;
 
   // Before a step is planned: takes one sequence from a tenant that runs more than its share. Only for the
@@ -51,6 +52,7 @@ class Admission {
   Swapping& swapping_;
   SchedulerStats& stats_;
   int64_t hold_until_ns_ = 0;
+  bool is_holding_ = false;
   // The sequence that did not fit last, and the free blocks then.
   int64_t refused_seq_id_ = -1;
   int32_t refused_free_blocks_ = 0;

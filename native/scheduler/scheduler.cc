@@ -108,7 +108,7 @@ void Scheduler::end_all(FinishReason reason, const std::string& error) {
 }
 
 bool Scheduler::schedule(int64_t now_ns, StepInput& step) {
-  if (!deadlines_.empty()) expire(now_ns);
+  expire(now_ns);
   if (running_.is_empty() && waiting_.is_empty()) return false;
   if (spare_.empty()) spare_.push_back(std::make_unique<PlannedStep>());
   std::unique_ptr<PlannedStep> plan = std::move(spare_.back());
@@ -206,13 +206,13 @@ void Scheduler::ask_fetches() {
   swapping_.ask_fetches(planned_.empty() ? std::numeric_limits<int64_t>::max() : planned_.front()->step_id);
 }
 
-int64_t Scheduler::next_wakeup_ns() {
+int64_t Scheduler::next_wakeup_ns(bool can_plan) {
   // Ended requests leave their deadline behind; it must not wake an idle engine.
   while (!deadlines_.empty() && endings_.find(deadlines_.front().second) == nullptr) {
     std::pop_heap(deadlines_.begin(), deadlines_.end(), std::greater<>());
     deadlines_.pop_back();
   }
-  const int64_t held_until = admission_.held_until_ns();
+  const int64_t held_until = can_plan ? admission_.held_until_ns() : -1;
   if (deadlines_.empty()) return held_until;
   const int64_t deadline = deadlines_.front().first;
   return held_until < 0 ? deadline : std::min(deadline, held_until);

@@ -70,8 +70,11 @@ class Scheduler {
 
   // Outputs since the last call, in order.
   std::vector<Output> take_outputs() { return std::exchange(endings_.outputs(), {}); }
-  // When schedule() should be called again though nothing happened, or -1.
-  int64_t next_wakeup_ns();
+  // Ends requests whose deadline has passed. schedule() does so, too, but is not called while enough is
+  // planned.
+  void expire(int64_t now_ns);
+  // When expire() or, if `can_plan`, schedule() should be called again though nothing happened, or -1.
+  int64_t next_wakeup_ns(bool can_plan);
   // Tokens of the sequence that schedule() will try to admit first, 0 when there is none: hashing many takes
   // long.
   int32_t next_prompt_tokens() const;
@@ -100,7 +103,6 @@ class Scheduler {
   int64_t hold_until_ns() const { return hold_until_ns_.get(); }
 
  private:
-  void expire(int64_t now_ns);
   bool plan_rows(int64_t now_ns, PlannedStep& plan, StepInput& step);
   void end_planned(bool last);
   void ask_fetches();

@@ -95,7 +95,7 @@ class Load {
     take_requests();
     take_outputs();
     now_ns_ += 1'000'000;
-    const int64_t wakeup_ns = scheduler_->next_wakeup_ns();
+    const int64_t wakeup_ns = scheduler_->next_wakeup_ns(true);
     if (!is_busy && wakeup_ns > now_ns_) now_ns_ = wakeup_ns;
   }
 

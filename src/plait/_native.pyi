@@ -993,9 +993,14 @@ class Scheduler:
     def take_outputs(self) -> OutputBatch:
         """Outputs since the last call."""
 
-    def next_wakeup_ns(self) -> int | None:
+    def next_wakeup_ns(self, can_plan: bool = True) -> int | None:
         """
-        When schedule() should be called again though nothing happened, or None.
+        When expire() or, if ``can_plan``, schedule() should be called again though nothing happened, or None.
+        """
+
+    def expire(self, now_ns: int) -> None:
+        """
+        End requests whose deadline has passed. schedule() does so, too, but is not called while enough is planned.
         """
 
     def take_swap_requests(self) -> list[SwapRequest]:

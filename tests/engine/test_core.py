@@ -201,6 +201,36 @@ def test_deadlines_end_requests() -> None:
         assert collector.wait().reasons == [FinishReason.ABORT]
 
 
+@pytest.mark.usefixtures("beside_steps")
+def test_deadlines_are_kept_while_enough_steps_are_planned() -> None:
+    config = EngineConfig(block_tokens=4, max_batch_size=1, max_batch_tokens=8)
+    with FakeEngine(config) as engine:
+        engine.compute.gate.clear()
+        running, waiting = Collector(), Collector()
+        engine.core.submit(request(40, 4, deadline_s=0.1), running)
+        engine.core.submit(request(5, 4, deadline_s=0.1), waiting)
+        for collector in (running, waiting):
+            assert collector.wait().reasons == [FinishReason.ABORT]
+
+
+@pytest.mark.usefixtures("beside_steps")
+def test_main_sleeps_while_steps_of_an_aborted_prompt_run() -> None:
+    config = EngineConfig(block_tokens=4, max_batch_size=2, max_batch_tokens=8)
+    with FakeEngine(config) as engine:
+        engine.compute.gate.clear()
+        aborted, next_one = Collector(), Collector()
+        request_id = engine.core.submit(request(40, 4), aborted)
+        eventually(lambda: engine.core.metrics()["queue_depth_requests"] == 0)
+        engine.core.abort(request_id)
+        aborted.wait()
+        engine.core.submit(request(5, 4), next_one)
+        begin = time.process_time()
+        time.sleep(0.5)
+        assert time.process_time() - begin < 0.25  # a thread that does not sleep takes all of it
+        engine.compute.gate.set()
+        next_one.wait()
+
+
 def test_the_queue_is_bounded_by_requests_and_by_tokens() -> None:
     config = EngineConfig(block_tokens=4, max_batch_size=1, max_queued_requests=3, max_queued_tokens=40)
     with FakeEngine(config) as engine:

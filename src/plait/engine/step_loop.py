@@ -69,7 +69,7 @@ class StepLoop:
     @property
     def wait_s(self) -> float:
         """How long to sleep at most when nothing happens."""
-        wakeup_ns = self.scheduler.next_wakeup_ns()
+        wakeup_ns = self.scheduler.next_wakeup_ns(self._num_in_flight < self._max_in_flight)
         if wakeup_ns is None:
             return HEARTBEAT_S
         return min(max((wakeup_ns - time.monotonic_ns()) * 1e-9, 0.0), HEARTBEAT_S)
@@ -106,6 +106,7 @@ class StepLoop:
 
     def feed(self) -> None:
         """Plan and submit until enough steps are in flight, and see to what is saved and fetched."""
+        self.scheduler.expire(time.monotonic_ns())
         self._run_transfers()
         self._plan_steps()
         while self._run_transfers():  # what was answered at once may leave more to plan

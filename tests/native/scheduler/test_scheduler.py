@@ -372,6 +372,27 @@ def test_a_stale_deadline_wakes_nobody() -> None:
     assert driver.next_wakeup is None
 
 
+def test_what_is_held_wakes_nobody_who_cannot_plan() -> None:
+    driver = Driver(limits(batch_timeout_s=0.5, max_batch_size=3))
+    driver.add(1, request(4, 8))
+    assert driver.scheduler.next_wakeup_ns(can_plan=True) is not None
+    assert driver.scheduler.next_wakeup_ns(can_plan=False) is None
+    driver.add(2, request(4, 8, first=6, deadline_s=0.1))
+    assert driver.scheduler.next_wakeup_ns(can_plan=False) == pytest.approx((driver.now + 0.1) * 1e9)
+    driver.scheduler.expire(int((driver.now + 0.11) * 1e9))
+    assert driver.scheduler.next_wakeup_ns(can_plan=False) is None
+    assert len(driver.scheduler.take_outputs()) == 1
+
+
+def test_a_hold_that_has_ended_wakes_nobody() -> None:
+    driver = Driver(limits(max_batch_size=1))
+    driver.add(1, request(4, 8))
+    assert driver.plan() is not None
+    driver.scheduler.abort(1)
+    driver.now += 1.0
+    assert driver.next_wakeup is None
+
+
 def test_the_batch_timeout_waits_for_a_fuller_batch_only_when_idle() -> None:
     driver = Driver(limits(batch_timeout_s=0.5, max_batch_size=3))
     driver.add(1, request(4, 8))

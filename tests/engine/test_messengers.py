@@ -1,0 +1,75 @@
+"""The threads that pass messages: which CPUs they use, and that they sleep when there is nothing to do."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from plait.config import EngineConfig
+from plait.engine import start_engine
+from plait.types import FinishReason, GenerateRequest, SamplingParams
+from tests.fakes.fake_engine import Collector
+
+pytestmark = pytest.mark.model
+
+
+def cpus_of_threads() -> dict[str, set[int]]:
+    """By the name that a thread shows."""
+    found = {}
+    for task in Path("/proc/self/task").iterdir():
+        name = (task / "comm").read_text(encoding="ascii").strip()
+        found[name] = os.sched_getaffinity(int(task.name))
+    return found
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
+@pytest.mark.parametrize("mode", ["threads", "native"])
+def test_threads_that_a_step_wakes_keep_off_the_first_compute_cpu(smollm2_path: Path, mode: str) -> None:
+    allowed = os.sched_getaffinity(0)
+    settings = {"engine_mode": mode, "num_compute_threads": 2, "max_batch_size": 2, "max_model_len": 256}
+    client = start_engine(smollm2_path, EngineConfig.model_validate(settings))
+    try:
+        cpus = cpus_of_threads()
+    finally:
+        client.close()
+    assert len(cpus["plait-compute"]) == len(cpus["plait-team-1"]) == 1
+    assert cpus["plait-compute"].isdisjoint(cpus["plait-team-1"])
+    for name in ("plait-main", "plait-io"):
+        assert cpus[name] == allowed - cpus["plait-compute"]
+    # The thread that started it all is left alone.
+    assert os.sched_getaffinity(0) == allowed
+
+
+def cpu_seconds_of(name: str) -> float:
+    """Of the thread that shows this name."""
+    for task in Path("/proc/self/task").iterdir():
+        if (task / "comm").read_text(encoding="ascii").strip() == name:
+            fields = (task / "stat").read_text(encoding="ascii").rpartition(")")[2].split()
+            return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    raise AssertionError(f"no thread {name}")
+
+
+@pytest.mark.parametrize("mode", ["threads", "native"])
+def test_main_sleeps_while_planned_steps_of_an_aborted_prompt_run(smollm2_path: Path, mode: str) -> None:
+    settings = {"engine_mode": mode, "max_batch_size": 4, "max_model_len": 2048, "enable_prefix_cache": False}
+    client = start_engine(smollm2_path, EngineConfig.model_validate(settings))
+    try:
+        before, begin = cpu_seconds_of("plait-main"), time.monotonic()
+        for first in (100, 200):
+            aborted, late, next_one = Collector(), Collector(), Collector()
+            prompt = tuple(range(first, first + 1800))
+            sampling = SamplingParams(temperature=0.0, max_tokens=1)
+            request_id = client.submit(GenerateRequest(prompt, sampling), aborted)
+            client.submit(GenerateRequest(prompt[::-1], sampling, deadline_s=0.05), late)
+            time.sleep(0.1)
+            client.abort(request_id)
+            client.submit(GenerateRequest((1, 2, 3), sampling), next_one)
+            assert aborted.wait().reasons == late.wait().reasons == [FinishReason.ABORT]
+            assert next_one.wait().reasons == [FinishReason.LENGTH]
+        seconds = time.monotonic() - begin
+        assert cpu_seconds_of("plait-main") - before < 0.3 * seconds
+    finally:
+        client.close()
