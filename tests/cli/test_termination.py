@@ -15,7 +15,8 @@ import pytest
 
 from tests.fakes.tiny_gguf import write_tiny_llama
 
-HOLD = "def hold(*_, **__):\n    print('held', flush=True)\n    time.sleep(60)\n"
+# Many short sleeps: a signal that comes just before one begins is not handled until it ends.
+HOLD = "def hold(*_, **__):\n    print('held', flush=True)\n    for _ in range(1200):\n        time.sleep(0.05)\n"
 MAIN = "from plait.cli import main\nmain()\n"
 HELD_START = f"import time\nfrom plait.engine import core\n{HOLD}core.EngineCore._warm_up = hold\n{MAIN}"
 HELD_OUTPUT = f"import time\nfrom plait import output_file\n{HOLD}output_file.put_in_place = hold\n{MAIN}"

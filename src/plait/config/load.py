@@ -109,7 +109,9 @@ def read_yaml(file: Path) -> dict[str, Any]:
     import yaml
 
     try:
-        raw = yaml.safe_load(file.read_text(encoding="utf-8"))
+        text = file.read_text(encoding="utf-8")
+        _check_repeated(file, yaml.compose(text, yaml.SafeLoader))
+        raw = yaml.safe_load(text)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file}: cannot be read: {error}") from None
     except yaml.YAMLError as error:
@@ -157,6 +159,32 @@ def _check_known(file: Path, prefix: str, found: Iterable[object], known: Iterab
             raise ConfigError(f"{file}: unknown key {prefix}{shown}{_hint(shown, known)}")
 
 
+def _check_repeated(file: Path, root: Any) -> None:
+    """YAML forbids a key that stands twice in a mapping; PyYAML takes the last one and says nothing."""
+    seen: set[int] = set()  # an alias stands for the same node
+    left = [root]
+    while left:
+        node = left.pop()
+        if id(node) in seen or not isinstance(getattr(node, "value", None), list):
+            continue
+        seen.add(id(node))
+        if node.id == "sequence":
+            left.extend(node.value)
+            continue
+        lines: dict[str, int] = {}
+        for key, value in node.value:
+            left.append(value)
+            if not isinstance(key.value, str):
+                continue
+            line = key.start_mark.line + 1
+            if key.value in lines:
+                shown = _shown_key(key.value)
+                raise ConfigError(
+                    f"{file}: {shown} stands on line {lines[key.value]} and again on line {line}"
+                )
+            lines[key.value] = line
+
+
 def _shown_key(key: object) -> str:
     """A key that nobody knows may be a secret whose colon or blank was forgotten: only its first word is shown."""
     text = str(key)
@@ -177,8 +205,10 @@ def _yaml_reason(error: Any) -> str:
 
 
 def _hint(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {close[0]}?" if close else ""
+    # What all environment variables begin with makes no two of them alike.
+    by_rest = {full.removeprefix(PREFIX): full for full in known}
+    close = difflib.get_close_matches(name.removeprefix(PREFIX), list(by_rest), n=1)
+    return f"; did you mean {by_rest[close[0]]}?" if close else ""
 
 
 def _read_environment(

@@ -179,6 +179,8 @@ def test_a_pipeline_needs_two_threads(asked: str | None, num_cores: int) -> None
     ("text", "message"),
     [
         ("enginee: {}", "unknown key enginee; did you mean engine"),
+        ("engine:\n  seed: 4\n  seed: 5\n", "seed stands on line 2 and again on line 3"),
+        ("server: {port: 1}\nengine: {}\nserver: {}\n", "server stands on line 1 and again on line 3"),
         ("engine: {max_batch_sise: 3}", "unknown key engine.max_batch_sise; did you mean max_batch_size"),
         ("concurrency: {processes: 3}", "unknown key concurrency.processes"),
         ("engine: {max_batch_size: '3'}", "engine.max_batch_size: '3' is wrong"),
@@ -201,6 +203,11 @@ def test_bad_file_is_named(tmp_path: Path, text: str, message: str) -> None:
         load_config(file=file)
     assert message in str(caught.value)
     assert str(file) in str(caught.value)
+
+
+def test_what_all_variables_begin_with_makes_none_alike() -> None:
+    with pytest.raises(ConfigError, match=r"unknown environment variable PLAIT_FOO$"):
+        load_config(environment={"PLAIT_FOO": "1"})
 
 
 def test_absent_file_is_named(tmp_path: Path) -> None:
