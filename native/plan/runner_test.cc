@@ -88,10 +88,8 @@ TEST(long_context_is_split_over_partitions) {
       std::vector<float> logits(kVocab);
       bench.run(last, logits.data());
       CHECK(same_bits(logits, {expected.end() - kVocab, expected.end()}));
-      if (isa == Isa::kScalar) continue;  // slow
-      for (const int32_t chunk : {9, 20, 32}) {
-        CHECK(same_bits(logits_of(bench, prompt, chunk), expected));
-      }
+      if (isa == Isa::kScalar) continue;                         // slow
+      CHECK(same_bits(logits_of(bench, prompt, 20), expected));  // a whole tile of queries and a part of one
     }
   }
 }
