@@ -244,9 +244,8 @@ void register_scheduler(nb::module_& m) {
           "When expire() or, if ``can_plan``, schedule() should be called again though nothing happened, or "
           "None.")
       .def("expire", &Scheduler::expire, "now_ns"_a,
-           "End requests whose deadline has passed. schedule() does so, too, but is not called while enough "
-           "is "
-           "planned.")
+           "End requests whose deadline has passed. schedule() does so, too, but is not called while steps "
+           "enough are planned.")
       .def("take_swap_requests", &Scheduler::take_swap_requests,
            "What is to be done with KV blocks since the last call, in this order. See run_swap_transfers.")
       .def(

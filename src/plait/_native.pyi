@@ -1000,7 +1000,7 @@ class Scheduler:
 
     def expire(self, now_ns: int) -> None:
         """
-        End requests whose deadline has passed. schedule() does so, too, but is not called while enough is planned.
+        End requests whose deadline has passed. schedule() does so, too, but is not called while steps enough are planned.
         """
 
     def take_swap_requests(self) -> list[SwapRequest]:

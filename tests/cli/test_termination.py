@@ -72,31 +72,20 @@ def expect_clean(child: subprocess.Popen[str], number: signal.Signals, folder: P
 
 
 @pytest.mark.parametrize("number", CODES, ids=lambda number: number.name)
-@pytest.mark.parametrize("command", ["serve MODEL --port 0 --trace OUT", "generate MODEL Hi --trace OUT"])
-def test_a_start_that_is_ended_leaves_no_part_of_a_trace(
-    command: str, number: signal.Signals, tmp_path: Path
+@pytest.mark.parametrize(
+    ("program", "command"),
+    [
+        pytest.param(HELD_START, "serve MODEL --port 0 --trace OUT", id="serve starts"),
+        pytest.param(HELD_START, "generate MODEL Hi --trace OUT", id="generate starts"),
+        pytest.param(HELD_OUTPUT, f"bench queues {QUICK}", id="a result is put in place"),
+        pytest.param(HELD_CLOSE, "generate MODEL Hi --max-tokens 1 --trace OUT", id="an engine ends"),
+    ],
+)
+def test_a_command_that_is_ended_leaves_no_part_of_its_output(
+    program: str, command: str, number: signal.Signals, tmp_path: Path
 ) -> None:
-    with held(HELD_START, command, tmp_path) as child:
+    with held(program, command, tmp_path) as child:
         assert [path.suffix for path in (tmp_path / "out").iterdir()] == [".part"]
-        child.send_signal(number)
-        expect_clean(child, number, tmp_path)
-
-
-@pytest.mark.parametrize("number", CODES, ids=lambda number: number.name)
-def test_a_benchmark_that_is_ended_leaves_no_part_of_its_result(
-    number: signal.Signals, tmp_path: Path
-) -> None:
-    with held(HELD_OUTPUT, f"bench queues {QUICK}", tmp_path) as child:
-        assert [path.suffix for path in (tmp_path / "out").iterdir()] == [".part"]
-        child.send_signal(number)
-        expect_clean(child, number, tmp_path)
-
-
-@pytest.mark.parametrize("number", CODES, ids=lambda number: number.name)
-def test_an_engine_whose_end_is_cut_short_leaves_no_part_of_a_trace(
-    number: signal.Signals, tmp_path: Path
-) -> None:
-    with held(HELD_CLOSE, "generate MODEL Hi --max-tokens 1 --trace OUT", tmp_path) as child:
         child.send_signal(number)
         expect_clean(child, number, tmp_path)
 

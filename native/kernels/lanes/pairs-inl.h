@@ -37,7 +37,6 @@ inline Pairs set1_pair(const int16_t* p) {
 inline Sum16 add_products(Pairs a, Pairs b, Sum16 sum) { return _mm512_dpwssd_epi32(sum, a, b); }
 // Keeps `sum` in its register across the turns of a loop; GCC copies it to and fro otherwise.
 inline void pin(Sum16& sum) { asm volatile("" : "+v"(sum)); }
-inline Sum16 add_sums(Sum16 a, Sum16 b) { return _mm512_add_epi32(a, b); }
 // Lanes [0, 8) and [8, 16). (GCC 12 takes what an extraction without a mask leaves undefined for an error.)
 inline F8 low_float(Sum16 a) { return _mm256_cvtepi32_ps(_mm512_maskz_extracti64x4_epi64(0xFF, a, 0)); }
 inline F8 high_float(Sum16 a) { return _mm256_cvtepi32_ps(_mm512_maskz_extracti64x4_epi64(0xFF, a, 1)); }
@@ -66,9 +65,6 @@ inline Sum16 add_products(Pairs a, Pairs b, Sum16 sum) {
           _mm256_add_epi32(sum.hi, _mm256_madd_epi16(a.hi, b.hi))};
 }
 inline void pin(Sum16& sum) { asm volatile("" : "+v"(sum.lo), "+v"(sum.hi)); }
-inline Sum16 add_sums(Sum16 a, Sum16 b) {
-  return {_mm256_add_epi32(a.lo, b.lo), _mm256_add_epi32(a.hi, b.hi)};
-}
 inline F8 low_float(Sum16 a) { return _mm256_cvtepi32_ps(a.lo); }
 inline F8 high_float(Sum16 a) { return _mm256_cvtepi32_ps(a.hi); }
 
@@ -110,10 +106,6 @@ inline Sum16 add_products(Pairs a, Pairs b, Sum16 sum) {
   return sum;
 }
 inline void pin(Sum16&) {}
-inline Sum16 add_sums(Sum16 a, Sum16 b) {
-  for (int i = 0; i < 16; ++i) a.v[i] += b.v[i];
-  return a;
-}
 inline F8 to_float(const int32_t* v) {
   float out[8];
   for (int i = 0; i < 8; ++i) out[i] = static_cast<float>(v[i]);

@@ -93,6 +93,7 @@ class NativeDriver:
         )
         self._gauges = _Gauges(self._loop, parts.executor)
         self._compute = parts.executor
+        self._compute_cpu = parts.compute_cpu
         self._wait_span = new_span("wait", "io")
         self._unsent_aborts: list[int] = []
         self._delivery = Delivery(live, self._unsent_aborts.append)
@@ -139,7 +140,7 @@ class NativeDriver:
 
     def _run(self) -> None:
         try:
-            enter_thread(off_cpu=self._compute.cpu)
+            enter_thread(off_cpu=self._compute_cpu)
             self._deliver_until_end()
         except BaseException as caught:
             _log.exception("the I/O thread of the engine died")
