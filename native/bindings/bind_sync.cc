@@ -143,6 +143,11 @@ void register_sync(nb::module_& m) {
   m.def("favour_messenger_thread", &favour_messenger_thread, "off_cpu"_a = -1,
         "Let the calling thread have the CPU soon whenever it wakes, see native/parallel/messenger_thread.h. "
         "False where the kernel refuses.");
+  nb::class_<RealtimeMessenger>(m, "RealtimeMessenger",
+                                "Favours the calling thread, see native/parallel/messenger_thread.h.")
+      .def(nb::init<int32_t>(), "off_cpu"_a = -1)
+      .def("check", &RealtimeMessenger::check, "Whenever the thread wakes: a busy one gives the policy back.")
+      .def_prop_ro("is_realtime", &RealtimeMessenger::is_realtime);
   nb::class_<LatencyHistogram>(m, "LatencyHistogram",
                                "How long something took, by size. One thread notes, any thread reads.")
       .def(nb::init<>())

@@ -6,8 +6,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/test.h"
 
 using namespace plait;
@@ -15,6 +17,14 @@ using namespace plait;
 namespace {
 
 int nice_of_this_thread() { return getpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid))); }
+
+int policy_of_this_thread() { return sched_getscheduler(0) & ~SCHED_RESET_ON_FORK; }
+
+void work_for(int64_t ns) {
+  const int64_t end_ns = monotonic_ns() + ns;
+  while (monotonic_ns() < end_ns) {
+  }
+}
 
 cpu_set_t cpus_of_this_thread() {
   cpu_set_t set;
@@ -68,6 +78,48 @@ TEST(a_messenger_keeps_off_one_cpu_if_there_are_others) {
     now = cpus_of_this_thread();
     CHECK_EQ(CPU_COUNT(&now), 1);
     favour_messenger_thread(CPU_SETSIZE + 5);
+  }).join();
+}
+
+TEST(a_realtime_messenger_gives_the_policy_back_while_it_is_busy) {
+  const int nice_before = nice_of_this_thread();
+  std::thread([&] {
+    RealtimeMessenger messenger;
+    const bool was_permitted = messenger.is_realtime();
+    CHECK_EQ(policy_of_this_thread(), was_permitted ? SCHED_RR : SCHED_OTHER);
+    int policy_of_child = SCHED_RR;
+    std::thread([&] { policy_of_child = policy_of_this_thread(); }).join();
+    CHECK_EQ(policy_of_child, SCHED_OTHER);
+
+    // Not before a window is over, however busy it is.
+    work_for(RealtimeMessenger::kWindowNs / 4);
+    messenger.check();
+    CHECK_EQ(messenger.is_realtime(), was_permitted);
+    // Busy in the eyes of a CPU that other processes use, too: until it got more than half of one.
+    for (int i = 0; i < 100 && messenger.is_realtime(); ++i) {
+      work_for(RealtimeMessenger::kWindowNs);
+      messenger.check();
+    }
+    CHECK(!messenger.is_realtime());
+    CHECK_EQ(policy_of_this_thread(), SCHED_OTHER);
+    CHECK(nice_of_this_thread() <= nice_before);
+
+    std::this_thread::sleep_for(std::chrono::nanoseconds(2 * RealtimeMessenger::kWindowNs));
+    messenger.check();
+    CHECK_EQ(messenger.is_realtime(), was_permitted);
+    CHECK_EQ(policy_of_this_thread(), was_permitted ? SCHED_RR : SCHED_OTHER);
+  }).join();
+  CHECK_EQ(policy_of_this_thread(), SCHED_OTHER);
+}
+
+TEST(a_policy_that_somebody_chose_stays) {
+  std::thread([] {
+    const sched_param none{};
+    CHECK_EQ(sched_setscheduler(0, SCHED_BATCH, &none), 0);
+    CHECK(!favour_messenger_thread());
+    RealtimeMessenger messenger;
+    CHECK(!messenger.is_realtime());
+    CHECK_EQ(policy_of_this_thread(), SCHED_BATCH);
   }).join();
 }
 

@@ -6,7 +6,6 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "parallel/messenger_thread.h"
 #include "parallel/team.h"
 #include "trace/trace.h"
 
@@ -96,10 +95,10 @@ bool EngineLoop::join(int64_t timeout_ns) {
 
 void EngineLoop::thread_main() {
   name_this_thread("plait-main");
-  favour_messenger_thread(compute_->cpu());
+  RealtimeMessenger messenger(compute_->cpu());
   std::string error;
   try {
-    run();
+    run(messenger);
   } catch (const std::exception& e) {
     error = std::string("the engine's main thread died: ") + e.what();
   }
@@ -108,8 +107,9 @@ void EngineLoop::thread_main() {
   over_bell_->ring();
 }
 
-void EngineLoop::run() {
+void EngineLoop::run(RealtimeMessenger& messenger) {
   for (;;) {
+    messenger.check();
     const uint32_t seen = main_bell_->epoch();
     take_results();
     take_messages();

@@ -24,6 +24,7 @@
 
 #include "base/gauge.h"
 #include "base/latency_histogram.h"
+#include "parallel/messenger_thread.h"
 #include "runtime/compute_thread.h"
 #include "runtime/swap_transfers.h"
 #include "scheduler/scheduler.h"
@@ -96,7 +97,7 @@ class EngineLoop {
   using Message = std::variant<std::monostate, Request, Abort>;
 
   void thread_main();
-  void run();
+  void run(RealtimeMessenger& messenger);
   void take_results();
   void take_messages();
   void take_request(Request&& request);

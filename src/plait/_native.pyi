@@ -57,6 +57,17 @@ def favour_messenger_thread(off_cpu: int = -1) -> bool:
     Let the calling thread have the CPU soon whenever it wakes, see native/parallel/messenger_thread.h. False where the kernel refuses.
     """
 
+class RealtimeMessenger:
+    """Favours the calling thread, see native/parallel/messenger_thread.h."""
+
+    def __init__(self, off_cpu: int = -1) -> None: ...
+
+    def check(self) -> None:
+        """Whenever the thread wakes: a busy one gives the policy back."""
+
+    @property
+    def is_realtime(self) -> bool: ...
+
 class LatencyHistogram:
     """How long something took, by size. One thread notes, any thread reads."""
 

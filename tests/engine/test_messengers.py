@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from plait import _native
 from plait.config import EngineConfig
 from plait.engine import start_engine
 from plait.types import FinishReason, GenerateRequest, SamplingParams
@@ -16,13 +18,16 @@ from tests.fakes.fake_engine import Collector
 pytestmark = pytest.mark.model
 
 
-def cpus_of_threads() -> dict[str, set[int]]:
+def ids_of_threads() -> dict[str, int]:
     """By the name that a thread shows."""
-    found = {}
-    for task in Path("/proc/self/task").iterdir():
-        name = (task / "comm").read_text(encoding="ascii").strip()
-        found[name] = os.sched_getaffinity(int(task.name))
-    return found
+    tasks = Path("/proc/self/task").iterdir()
+    return {(task / "comm").read_text(encoding="ascii").strip(): int(task.name) for task in tasks}
+
+
+def may_be_realtime() -> bool:
+    """Whether this process may have such threads. Asked in a thread of its own, which keeps the policy."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(lambda: _native.RealtimeMessenger().is_realtime).result()
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
@@ -32,7 +37,7 @@ def test_threads_that_a_step_wakes_keep_off_the_first_compute_cpu(smollm2_path: 
     settings = {"engine_mode": mode, "num_compute_threads": 2, "max_batch_size": 2, "max_model_len": 256}
     client = start_engine(smollm2_path, EngineConfig.model_validate(settings))
     try:
-        cpus = cpus_of_threads()
+        cpus = {name: os.sched_getaffinity(thread) for name, thread in ids_of_threads().items()}
     finally:
         client.close()
     assert len(cpus["plait-compute"]) == len(cpus["plait-team-1"]) == 1
@@ -43,13 +48,28 @@ def test_threads_that_a_step_wakes_keep_off_the_first_compute_cpu(smollm2_path: 
     assert os.sched_getaffinity(0) == allowed
 
 
+@pytest.mark.parametrize("mode", ["threads", "native"])
+def test_only_main_runs_before_compute_threads(smollm2_path: Path, mode: str) -> None:
+    settings = {"engine_mode": mode, "num_compute_threads": 2, "max_batch_size": 2, "max_model_len": 256}
+    client = start_engine(smollm2_path, EngineConfig.model_validate(settings))
+    try:
+        policies = {
+            name: os.sched_getscheduler(thread) & ~os.SCHED_RESET_ON_FORK
+            for name, thread in ids_of_threads().items()
+        }
+    finally:
+        client.close()
+    assert policies["plait-main"] == (os.SCHED_RR if may_be_realtime() else os.SCHED_OTHER)
+    for name in ("plait-io", "plait-compute", "plait-team-1"):
+        assert policies[name] == os.SCHED_OTHER
+    assert os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK == os.SCHED_OTHER
+
+
 def cpu_seconds_of(name: str) -> float:
     """Of the thread that shows this name."""
-    for task in Path("/proc/self/task").iterdir():
-        if (task / "comm").read_text(encoding="ascii").strip() == name:
-            fields = (task / "stat").read_text(encoding="ascii").rpartition(")")[2].split()
-            return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    raise AssertionError(f"no thread {name}")
+    stat = Path(f"/proc/self/task/{ids_of_threads()[name]}/stat").read_text(encoding="ascii")
+    fields = stat.rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @pytest.mark.parametrize("mode", ["threads", "native"])

@@ -54,14 +54,21 @@ def test_a_thread_that_cannot_begin(
     expect_death(model, mode, "injected failure")
 
 
-@pytest.mark.parametrize("mode", ["threads", "native"])
+@pytest.mark.parametrize(
+    ("mode", "name"),
+    [
+        ("threads", "RealtimeMessenger"),
+        ("threads", "favour_messenger_thread"),
+        ("native", "favour_messenger_thread"),
+    ],
+)
 def test_an_extension_that_lacks_what_a_thread_calls(
-    model: Path, mode: EngineMode, monkeypatch: pytest.MonkeyPatch
+    model: Path, mode: EngineMode, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def older() -> None:
         """Called with an argument: a TypeError, as of an extension that was built for other Python code."""
 
-    monkeypatch.setattr(_native, "favour_messenger_thread", older)
+    monkeypatch.setattr(_native, name, older)
     expect_death(model, mode, "TypeError")
 
 

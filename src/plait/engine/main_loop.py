@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 
 from plait.engine.mail import MainEnded
 from plait.engine.parts import Bell, Ring
@@ -30,10 +31,11 @@ class MainLoop:
         """Set by the I/O thread when it dies: nobody takes outputs any more."""
         self._wait_span = new_span("wait", "main")
 
-    def run(self) -> None:
+    def run(self, on_wake: Callable[[], None]) -> None:
         """Until a Stop message, or an error that is nobody's request: then it raises."""
         steps = self._steps
         while True:
+            on_wake()
             seen = self._bell.epoch()
             steps.take_results()
             for message in self._messages.pop_all():

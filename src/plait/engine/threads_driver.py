@@ -83,8 +83,8 @@ class ThreadsDriver:
     def _run_main(self) -> None:
         error = None
         try:
-            enter_thread(off_cpu=self._compute_cpu)
-            self._main.run()
+            enter_thread(passes_messages=False)
+            self._main.run(_native.RealtimeMessenger(self._compute_cpu).check)
         except BaseException as caught:
             _log.exception("the main thread of the engine died")
             error = f"the engine's main thread died: {caught!r}"
