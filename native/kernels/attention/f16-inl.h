@@ -11,6 +11,7 @@
 #include "kernels/attention/attention.h"
 #include "kernels/attention/rows-inl.h"
 #include "kernels/attention/work.h"
+#include "kernels/lanes/double-inl.h"
 #include "kernels/lanes/exp-inl.h"
 
 namespace plait::PLAIT_LANES {
@@ -25,31 +26,26 @@ struct Chunk {
   int64_t v_ahead[kSpans];
 };
 
-// acc[r][part][v] += a[r * a_stride + k] * b[part][k * b_stride + 8 v ..], k rising. What is read
-// is fetched `ahead` elements further on into the second-level cache as well: the next chunk lies in
-// other blocks, where no hardware looks ahead, and the first level has too few misses in flight for the
-// memory.
+// acc[r][part] += a[r * a_stride + k] * b[part][k * b_stride ..], 16 columns, k rising. What is read is
+// fetched `ahead` elements further on into the second-level cache as well: the next chunk lies in other
+// blocks, where no hardware looks ahead, and the first level has too few misses in flight for the memory.
 template <int kRows, int kParts>
 inline void multiply(const float* a, int64_t a_stride, const uint16_t* const (&b)[kParts], int64_t b_stride,
-                     const int64_t (&ahead)[kParts], int32_t num_k, F8 (&acc)[kRows][kParts][2]) {
+                     const int64_t (&ahead)[kParts], int32_t num_k, F8x2 (&acc)[kRows][kParts]) {
   for (int32_t k = 0; k < num_k; ++k) {
     for (int part = 0; part < kParts; ++part) {
       const uint16_t* row = b[part] + k * b_stride;
       __builtin_prefetch(row + ahead[part], 0, 2);
-      if constexpr (kParts == 1) {
-        const F8 b0 = load(row);
-        const F8 b1 = load(row + 8);
-        for (int r = 0; r < kRows; ++r) {
-          const F8 factor = set1(a[r * a_stride + k]);
-          acc[r][part][0] = fma(factor, b0, acc[r][part][0]);
-          acc[r][part][1] = fma(factor, b1, acc[r][part][1]);
-        }
+      if constexpr (kHasDoubleRegisters || kParts == 1) {
+        const F8x2 column = load2(row);
+        for (int r = 0; r < kRows; ++r) acc[r][part] = fma(set1x2(a[r * a_stride + k]), column, acc[r][part]);
       } else {  // one vector of b at a time: with 12 sums and 3 factors, a second one would spill
-        for (int v = 0; v < 2; ++v) {
-          const F8 column = load(row + 8 * v);
-          for (int r = 0; r < kRows; ++r)
-            acc[r][part][v] = fma(set1(a[r * a_stride + k]), column, acc[r][part][v]);
-        }
+        const F8 low = load(row);
+        for (int r = 0; r < kRows; ++r)
+          acc[r][part].lo = fma(set1(a[r * a_stride + k]), low, acc[r][part].lo);
+        const F8 high = load(row + 8);
+        for (int r = 0; r < kRows; ++r)
+          acc[r][part].hi = fma(set1(a[r * a_stride + k]), high, acc[r][part].hi);
       }
     }
   }
@@ -62,20 +58,19 @@ inline constexpr int kPartsOf = kRows <= 3 ? 2 : 1;
 // Scores of kRows rows for spans [span, span + kParts).
 template <int kRows, int kParts>
 void score_spans(const Work& w, const Chunk& chunk, int32_t row, int32_t span) {
-  F8 acc[kRows][kParts][2];
+  F8x2 acc[kRows][kParts];
   const uint16_t* b[kParts];
   int64_t ahead[kParts];
   for (int part = 0; part < kParts; ++part) {
     b[part] = chunk.k[span + part];
     ahead[part] = chunk.k_ahead[span + part];
-    for (int r = 0; r < kRows; ++r) acc[r][part][0] = acc[r][part][1] = set1(0.0F);
+    for (int r = 0; r < kRows; ++r) acc[r][part] = set1x2(0.0F);
   }
   multiply<kRows, kParts>(w.q + row * w.head_dim, w.head_dim, b, chunk.k_stride, ahead, w.head_dim, acc);
   for (int part = 0; part < kParts; ++part) {
     float* out = w.weights + row * kChunk + (span + part) * kSpan;
     for (int r = 0; r < kRows; ++r) {
-      store(out + r * kChunk, acc[r][part][0]);
-      store(out + r * kChunk + 8, acc[r][part][1]);
+      store2(out + r * kChunk, acc[r][part]);
     }
   }
 }
@@ -92,13 +87,12 @@ void score_rows(const Work& w, const Chunk& chunk, int32_t row, int32_t lo, int3
 // Rows [row, row + kRows) see the same positions [lo, hi) of the chunk. kParts tiles of 16 columns.
 template <int kRows, int kParts>
 void add_columns(const Work& w, const Chunk& chunk, int32_t row, int32_t tile, int32_t lo, int32_t hi) {
-  F8 acc[kRows][kParts][2];
+  F8x2 acc[kRows][kParts];
   float* out = w.acc + row * w.head_dim + tile * kSpan;
   for (int r = 0; r < kRows; ++r) {
-    const F8 decay = set1(w.decay[row + r]);
+    const F8x2 decay = set1x2(w.decay[row + r]);
     for (int part = 0; part < kParts; ++part) {
-      acc[r][part][0] = mul(load(out + r * w.head_dim + part * kSpan), decay);
-      acc[r][part][1] = mul(load(out + r * w.head_dim + part * kSpan + 8), decay);
+      acc[r][part] = mul(load2(out + r * w.head_dim + part * kSpan), decay);
     }
   }
   for (int32_t span = lo / kSpan; span * kSpan < hi; ++span) {
@@ -115,8 +109,7 @@ void add_columns(const Work& w, const Chunk& chunk, int32_t row, int32_t tile, i
   }
   for (int r = 0; r < kRows; ++r) {
     for (int part = 0; part < kParts; ++part) {
-      store(out + r * w.head_dim + part * kSpan, acc[r][part][0]);
-      store(out + r * w.head_dim + part * kSpan + 8, acc[r][part][1]);
+      store2(out + r * w.head_dim + part * kSpan, acc[r][part]);
     }
   }
 }
