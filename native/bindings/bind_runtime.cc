@@ -199,6 +199,9 @@ void register_step_input(nb::module_& m) {
       .def_rw("work_since_ns", &StepInput::work_since_ns)
       .def_prop_ro("num_tokens", [](const StepInput& step) { return step.token_ids.size(); })
       .def_prop_ro("num_sequences", [](const StepInput& step) { return step.seq_slots.size(); })
+      .def_prop_ro(
+          "is_unwanted",
+          [](const StepInput& step) { return step.is_unwanted != nullptr && step.is_unwanted->load(); })
       .def_rw("token_ids", &StepInput::token_ids)
       .def_rw("seq_slots", &StepInput::seq_slots)
       .def_rw("query_starts", &StepInput::query_starts)
@@ -257,7 +260,7 @@ void register_step_result(nb::module_& m) {
           [](StepResult* self, int64_t step_id, std::string error, const std::vector<int32_t>& tokens,
              const std::vector<float>& logprobs, const std::vector<int32_t>& ranks,
              const std::vector<Pairs>& tops, const std::vector<Scored>& scores, int64_t begin_ns,
-             int64_t end_ns) {
+             int64_t end_ns, bool was_skipped) {
             std::vector<Sampled> samples = samples_of(tokens, logprobs, ranks, tops);
             new (self) StepResult();
             self->step_id = step_id;
@@ -266,11 +269,13 @@ void register_step_result(nb::module_& m) {
             for (const auto& [logprob, rank, top] : scores) self->scores.push_back({0, logprob, top, rank});
             self->begin_ns = begin_ns;
             self->end_ns = end_ns;
+            self->was_skipped = was_skipped;
           },
           "step_id"_a, "error"_a = "", "tokens"_a = std::vector<int32_t>(),
           "logprobs"_a = std::vector<float>(), "ranks"_a = std::vector<int32_t>(),
           "tops"_a = std::vector<Pairs>(), "scores"_a = std::vector<Scored>(), "begin_ns"_a = 0,
-          "end_ns"_a = 0, "For executors other than ComputeThread. One entry per sample in each column.")
+          "end_ns"_a = 0, "was_skipped"_a = false,
+          "For executors other than ComputeThread. One entry per sample in each column.")
       .def_ro("step_id", &StepResult::step_id)
       .def_ro("error", &StepResult::error)
       .def_ro("slots", &StepResult::slots)
@@ -284,6 +289,7 @@ void register_step_result(nb::module_& m) {
                      for (const Sampled& s : result.scores) scores.emplace_back(s.logprob, s.rank, s.top);
                      return scores;
                    })
+      .def_ro("was_skipped", &StepResult::was_skipped)
       .def_ro("num_tokens", &StepResult::num_tokens)
       .def_ro("begin_ns", &StepResult::begin_ns)
       .def_ro("end_ns", &StepResult::end_ns)

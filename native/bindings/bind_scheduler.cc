@@ -110,6 +110,7 @@ void register_stats(nb::module_& m) {
       .def_prop_ro("generated_tokens_total", total(&SchedulerStats::generated_tokens_total))
       .def_prop_ro("prefill_tokens_total", total(&SchedulerStats::prefill_tokens_total))
       .def_prop_ro("dropped_tokens_total", total(&SchedulerStats::dropped_tokens_total))
+      .def_prop_ro("skipped_steps_total", total(&SchedulerStats::skipped_steps_total))
       .def_prop_ro("preemptions_total", total(&SchedulerStats::preemptions_total))
       .def_prop_ro("saved_sequences_total", total(&SchedulerStats::saved_sequences_total))
       .def_prop_ro("fetched_sequences_total", total(&SchedulerStats::fetched_sequences_total))

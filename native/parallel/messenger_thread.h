@@ -22,8 +22,8 @@ bool favour_messenger_thread(int32_t off_cpu = -1);
 // as above, and before any thread of the fair scheduler, which then cannot make it wait at all (SCHED_RR,
 // where CAP_SYS_NICE or RLIMIT_RTPRIO permits it).
 //
-// Such a thread could keep a compute thread from its CPU. So it gives the policy back while it is busy: when it
-// used more than half of a CPU within the last window.
+// Such a thread could keep a compute thread from its CPU. So it gives the policy back while it is busy: when
+// it used more than half of a CPU within the last window.
 //
 // Owner: the thread that makes it, which calls everything.
 class RealtimeMessenger {

@@ -129,6 +129,10 @@ void Runner::run(const StepInput& step, StepResult& result, float* capture) {
   // Halves are made for a pipeline only.
   const bool has_halves = halves_[1].num_tokens > 0;
   for (size_t begin = 0; begin < parts_.size();) {
+    if (step.is_unwanted != nullptr && step.is_unwanted->load(std::memory_order_relaxed)) {
+      result.was_skipped = true;
+      break;
+    }
     size_t end = begin + 1;
     if (parts_[begin].stage == Stage::kWhole || !has_halves) {
       run_part(parts_[begin], whole_, team_.crew());

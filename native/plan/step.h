@@ -2,7 +2,9 @@
 // A StepInput is built by main, moved into the step ring and then owned by compute; a StepResult goes back.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,6 +45,9 @@ struct StepInput {
   std::vector<std::pair<int32_t, int32_t>> copies;  // block copies (source, target) made before the step
   std::vector<SlotStart> slot_starts;
   std::vector<ScoreRow> scores;
+  // Main sets it when nobody waits for any of the step any more: then compute leaves what it has not done
+  // yet. Null: it is always done.
+  std::shared_ptr<const std::atomic<bool>> is_unwanted;
 };
 
 struct StepResult {
@@ -51,6 +56,7 @@ struct StepResult {
   std::vector<int32_t> slots;
   std::vector<Sampled> samples;  // one per slot; the token may be kNoToken
   std::vector<Sampled> scores;   // one per ScoreRow
+  bool was_skipped = false;      // at least in part, since nobody wanted it: the rest means nothing
   int32_t num_tokens = 0;
   int64_t begin_ns = 0;  // CLOCK_MONOTONIC
   int64_t end_ns = 0;

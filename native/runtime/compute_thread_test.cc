@@ -11,9 +11,9 @@ using namespace plait;
 namespace {
 
 struct Engine {
-  explicit Engine(int32_t num_threads)
+  explicit Engine(int32_t num_threads, Parallelism parallelism = Parallelism::kTensor)
       : compute(model.plan, model.weights, std::make_shared<KvStorage>(model.plan->kv, 64),
-                {Isa::kScalar, num_threads, {}, {64, 8}}, bell) {}
+                {Isa::kScalar, num_threads, {}, {64, 8}, parallelism}, bell) {}
 
   StepResult wait() {
     StepResult result;
@@ -96,6 +96,29 @@ TEST(sleeps_and_wakes) {
   const std::vector<int32_t> expected = generate(engine, 0, 1);
   std::this_thread::sleep_for(std::chrono::milliseconds(30));
   CHECK(generate(engine, 0, 2) == expected);
+}
+
+TEST(a_step_that_nobody_wants_is_left_and_the_next_one_is_computed) {
+  for (const Parallelism parallelism : {Parallelism::kTensor, Parallelism::kPipeline}) {
+    Engine reference(2, parallelism);
+    const std::vector<int32_t> expected = generate(reference, 0, 1);
+    Engine engine(2, parallelism);
+    const auto is_unwanted = std::make_shared<std::atomic<bool>>(true);
+    StepInput step = TinyModel::step(TinyModel::prompt(64, 2), 64);
+    step.is_unwanted = is_unwanted;
+    CHECK(engine.compute.try_submit(std::move(step)));
+    const StepResult result = engine.wait();
+    CHECK(result.was_skipped);
+    CHECK_EQ(result.error, std::string());
+    CHECK_EQ(result.forward_ns, result.end_ns - result.begin_ns);
+    CHECK(generate(engine, 0, 1) == expected);
+    // One that is wanted.
+    *is_unwanted = false;
+    step = TinyModel::step(TinyModel::prompt(64, 2), 64);
+    step.is_unwanted = is_unwanted;
+    CHECK(engine.compute.try_submit(std::move(step)));
+    CHECK(!engine.wait().was_skipped);
+  }
 }
 
 TEST(stop_finishes_what_was_submitted) {

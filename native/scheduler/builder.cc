@@ -29,6 +29,7 @@ void StepBuilder::begin(PlannedStep& plan, StepInput& step, int64_t step_id) {
   step.copies.clear();
   step.slot_starts.clear();
   step.scores.clear();
+  step.is_unwanted = plan.is_unwanted;
 }
 
 void StepBuilder::add_starts(PlannedStep& plan) {

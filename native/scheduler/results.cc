@@ -15,6 +15,11 @@ void Results::apply(const PlannedStep& plan, const StepResult& result) {
     end_all(plan, result.error);
     return;
   }
+  if (result.was_skipped) {
+    stats_.skipped_steps_total.add(1);
+    end_all(plan, "it was skipped");  // ends nobody, unless the executor skips what is wanted
+    return;
+  }
   if (result.samples.size() != plan.sampled.size() || result.scores.size() != plan.scored.size()) {
     end_all(plan, std::to_string(result.samples.size()) + " tokens and " +
                       std::to_string(result.scores.size()) + " scores came back for " +

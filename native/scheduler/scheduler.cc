@@ -100,6 +100,7 @@ void Scheduler::end(int64_t request_id, FinishReason reason, const std::string& 
   RequestState* state = endings_.find(request_id);
   if (state == nullptr) return;
   endings_.finish_request(*state, reason, error);
+  mark_unwanted();
   publish_gauges();
 }
 
@@ -168,7 +169,7 @@ void Scheduler::finish_step(const StepResult& result) {
   }
   const PlannedStep& plan = *planned_.front();
   results_.apply(plan, result);
-  if (result.error.empty()) {
+  if (result.error.empty() && !result.was_skipped) {
     pacer_.observe(plan.load, static_cast<double>(result.end_ns - result.begin_ns) * 1e-9);
   }
   end_planned(false);
@@ -193,8 +194,15 @@ void Scheduler::end_planned(bool last) {
   }
   const bool is_idle = planned_.empty();
   endings_.forget_before(is_idle ? std::numeric_limits<int64_t>::max() : planned_.front()->step_id);
+  mark_unwanted();
   ask_fetches();
   publish_gauges();
+}
+
+void Scheduler::mark_unwanted() {
+  for (const std::unique_ptr<PlannedStep>& plan : planned_) {
+    if (!plan->is_wanted()) plan->is_unwanted->store(true, std::memory_order_relaxed);
+  }
 }
 
 void Scheduler::finish_transfer(const SwapResult& result) {

@@ -105,6 +105,8 @@ class Scheduler {
  private:
   bool plan_rows(int64_t now_ns, PlannedStep& plan, StepInput& step);
   void end_planned(bool last);
+  // Of the steps in flight, those whose results nobody waits for.
+  void mark_unwanted();
   void ask_fetches();
   void publish_gauges();
 

@@ -83,13 +83,23 @@ class Load {
         scheduler_->fail_step(step.step_id, "not submitted");
       } else {
         in_flight_.push_back(result_of(step));
+        are_unwanted_.push_back(step.is_unwanted);
       }
     }
     take_requests();
     if (!in_flight_.empty()) {
       is_busy = true;
-      scheduler_->finish_step(in_flight_.front());
+      StepResult& result = in_flight_.front();
+      // Compute may have looked before that was known.
+      if (*are_unwanted_.front() && below(2) == 0) {
+        result.was_skipped = true;
+        result.samples.clear();
+      }
+      const int64_t num_failed = stats().choices_failed_total.get();
+      scheduler_->finish_step(result);
+      CHECK(!result.was_skipped || stats().choices_failed_total.get() == num_failed);
       in_flight_.pop_front();
+      are_unwanted_.pop_front();
     }
     answer(!is_busy);
     take_requests();
@@ -143,6 +153,7 @@ class Load {
   std::shared_ptr<KvManager> kv_;
   std::unique_ptr<Scheduler> scheduler_;
   std::deque<StepResult> in_flight_;
+  std::deque<std::shared_ptr<const std::atomic<bool>>> are_unwanted_;  // by step in flight
   std::vector<int64_t> transfers_;
   std::map<std::pair<int64_t, int32_t>, bool> open_;
   int64_t next_id_ = 0;
@@ -153,6 +164,7 @@ class Load {
 
 TEST(random_loads_leave_nothing) {
   int64_t num_preemptions = 0, num_saved = 0, num_fetched = 0, num_failed = 0, num_dropped = 0;
+  int64_t num_skipped = 0;
   for (uint32_t seed = 0; seed < 2000; ++seed) {
     Load load(seed);
     load.run(200);
@@ -161,10 +173,11 @@ TEST(random_loads_leave_nothing) {
     num_fetched += load.stats().fetched_sequences_total.get();
     num_failed += load.stats().choices_failed_total.get();
     num_dropped += load.stats().dropped_tokens_total.get();
+    num_skipped += load.stats().skipped_steps_total.get();
   }
   // They do go where it hurts.
   CHECK(num_preemptions > 1000 && num_saved > 100 && num_fetched > 100 && num_failed > 100 &&
-        num_dropped > 100);
+        num_dropped > 100 && num_skipped > 100);
 }
 
 TEST_MAIN()

@@ -578,6 +578,9 @@ class StepInput:
     def num_sequences(self) -> int: ...
 
     @property
+    def is_unwanted(self) -> bool: ...
+
+    @property
     def token_ids(self) -> list[int]: ...
 
     @token_ids.setter
@@ -640,7 +643,7 @@ class StepInput:
 class StepResult:
     """What one step gave; error is empty when it ran."""
 
-    def __init__(self, step_id: int, error: str = '', tokens: Sequence[int] = [], logprobs: Sequence[float] = [], ranks: Sequence[int] = [], tops: Sequence[Sequence[tuple[int, float]]] = [], scores: Sequence[tuple[float, int, Sequence[tuple[int, float]]]] = [], begin_ns: int = 0, end_ns: int = 0) -> None:
+    def __init__(self, step_id: int, error: str = '', tokens: Sequence[int] = [], logprobs: Sequence[float] = [], ranks: Sequence[int] = [], tops: Sequence[Sequence[tuple[int, float]]] = [], scores: Sequence[tuple[float, int, Sequence[tuple[int, float]]]] = [], begin_ns: int = 0, end_ns: int = 0, was_skipped: bool = False) -> None:
         """
         For executors other than ComputeThread. One entry per sample in each column.
         """
@@ -668,6 +671,9 @@ class StepResult:
 
     @property
     def scores(self) -> list[tuple[float, int, list[tuple[int, float]]]]: ...
+
+    @property
+    def was_skipped(self) -> bool: ...
 
     @property
     def num_tokens(self) -> int: ...
@@ -911,6 +917,9 @@ class SchedulerStats:
 
     @property
     def dropped_tokens_total(self) -> int: ...
+
+    @property
+    def skipped_steps_total(self) -> int: ...
 
     @property
     def preemptions_total(self) -> int: ...

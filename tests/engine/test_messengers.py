@@ -89,6 +89,8 @@ def test_main_sleeps_while_planned_steps_of_an_aborted_prompt_run(smollm2_path: 
             client.submit(GenerateRequest((1, 2, 3), sampling), next_one)
             assert aborted.wait().reasons == late.wait().reasons == [FinishReason.ABORT]
             assert next_one.wait().reasons == [FinishReason.LENGTH]
+        # Steps of 512 tokens take longer than the wait before the abort: two of each pair had not been done.
+        assert client.metrics()["skipped_steps_total"] >= 1
         seconds = time.monotonic() - begin
         assert cpu_seconds_of("plait-main") - before < 0.3 * seconds
     finally:

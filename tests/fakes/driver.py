@@ -43,6 +43,11 @@ class Plan:
 
     step: FakeStepInput
     names: _native.PlannedStep
+    native: _native.StepInput
+
+    @property
+    def is_unwanted(self) -> bool:
+        return self.native.is_unwanted
 
     @property
     def step_id(self) -> int:
@@ -67,7 +72,7 @@ class Plan:
 class Driver:
     """``depth`` steps are planned before the first result is taken, as in the engine; a step runs when its result
     is taken. Where limits say that KV blocks may be saved, a FakeSwap does so: ``swap_seed`` and ``swap_failures``
-    are its arguments."""
+    are its arguments. ``skips_unwanted``: steps that nobody waits for do nothing at all."""
 
     def __init__(
         self,
@@ -77,10 +82,13 @@ class Driver:
         step_s: StepTime = 0.01,
         swap_seed: int = 0,
         swap_failures: float = 0.0,
+        skips_unwanted: bool = False,
     ) -> None:
         self.limits = limits
         self.depth = depth
         self.step_s = step_s
+        self.skips_unwanted = skips_unwanted
+        self.is_skipping_all = False
         self.now = 100.0
         self.kv = _native.KvManager(limits.num_blocks, limits.block_tokens, b"fake")
         self.model = FakeModel(
@@ -130,7 +138,7 @@ class Driver:
         names = self.scheduler.planned_step()
         assert names is not None
         assert names.step_id == step.step_id
-        plan = Plan(FakeStepInput.of(step), names)
+        plan = Plan(FakeStepInput.of(step), names, step)
         self.plans.append(plan)
         self._in_flight.append(plan)
         return plan
@@ -144,6 +152,8 @@ class Driver:
         return True
 
     def _run(self, plan: Plan) -> FakeStepResult:
+        if self.is_skipping_all or (self.skips_unwanted and plan.is_unwanted):
+            return FakeStepResult(plan.step_id, begin_ns=self.now_ns, end_ns=self.now_ns, was_skipped=True)
         if plan.step_id in self.fail_steps:
             result = FakeStepResult(plan.step_id, error="injected failure")
         else:

@@ -84,6 +84,7 @@ class FakeStepResult:
     scores: list[tuple[float, int, Top]] = field(default_factory=list)
     begin_ns: int = 0
     end_ns: int = 0
+    was_skipped: bool = False
 
     def to_native(self) -> _native.StepResult:
         return _native.StepResult(
@@ -96,6 +97,7 @@ class FakeStepResult:
             scores=self.scores,
             begin_ns=self.begin_ns,
             end_ns=self.end_ns,
+            was_skipped=self.was_skipped,
         )
 
 

@@ -231,6 +231,7 @@ class EngineCore:
             "prefill_tokens_total": stats.prefill_tokens_total,
             "generated_tokens_total": stats.generated_tokens_total,
             "dropped_tokens_total": stats.dropped_tokens_total,
+            "skipped_steps_total": stats.skipped_steps_total,
             "preemptions_total": stats.preemptions_total,
             "saved_sequences_total": stats.saved_sequences_total,
             "fetched_sequences_total": stats.fetched_sequences_total,

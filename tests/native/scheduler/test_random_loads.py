@@ -96,6 +96,7 @@ def test_random_loads(
         step_s=lambda step: rng.choice([0.1, 0.1, 0.001, 0.001 * len(step.token_ids)]),
         swap_seed=step_seed,
         swap_failures=swap_failures,
+        skips_unwanted=step_seed % 2 == 0,
     )
     driver.fail_steps = fail_steps
     arrivals = [arrival for arrival in arrivals if fits(arrival, limits)]
