@@ -99,7 +99,7 @@ void RealtimeMessenger::check() {
   const int64_t window_ns = now_ns - window_begin_ns_;
   if (window_ns < kWindowNs) return;
   const int64_t used_ns = used_cpu_ns();
-  const bool is_busy = used_ns - used_before_ns_ > window_ns / 2;
+  const bool is_busy = used_ns - used_before_ns_ > window_ns / 4;
   window_begin_ns_ = now_ns;
   used_before_ns_ = used_ns;
   if (is_busy && is_realtime_) {

@@ -23,7 +23,8 @@ bool favour_messenger_thread(int32_t off_cpu = -1);
 // where CAP_SYS_NICE or RLIMIT_RTPRIO permits it).
 //
 // Such a thread could keep a compute thread from its CPU. So it gives the policy back while it is busy: when
-// it used more than half of a CPU within the last window.
+// it used more than a quarter of a CPU within the last window. That is seen when it wakes: a turn that does
+// not end meets only the kernel's own limit for such threads (95 % of a CPU).
 //
 // Owner: the thread that makes it, which calls everything.
 class RealtimeMessenger {

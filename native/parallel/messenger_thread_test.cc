@@ -95,7 +95,7 @@ TEST(a_realtime_messenger_gives_the_policy_back_while_it_is_busy) {
     work_for(RealtimeMessenger::kWindowNs / 4);
     messenger.check();
     CHECK_EQ(messenger.is_realtime(), was_permitted);
-    // Busy in the eyes of a CPU that other processes use, too: until it got more than half of one.
+    // Busy in the eyes of a CPU that other processes use, too: until it got enough of one.
     for (int i = 0; i < 100 && messenger.is_realtime(); ++i) {
       work_for(RealtimeMessenger::kWindowNs);
       messenger.check();

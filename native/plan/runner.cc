@@ -123,16 +123,13 @@ void Runner::run(const StepInput& step, StepResult& result, float* capture) {
   result_ = &result;
   capture_ = capture;
   sample_ns_ = 0;
+  was_skipped_.store(false, std::memory_order_relaxed);
   result.step_id = step.step_id;
   result.begin_ns = monotonic_ns();
   begin(step);
   // Halves are made for a pipeline only.
   const bool has_halves = halves_[1].num_tokens > 0;
   for (size_t begin = 0; begin < parts_.size();) {
-    if (step.is_unwanted != nullptr && step.is_unwanted->load(std::memory_order_relaxed)) {
-      result.was_skipped = true;
-      break;
-    }
     size_t end = begin + 1;
     if (parts_[begin].stage == Stage::kWhole || !has_halves) {
       run_part(parts_[begin], whole_, team_.crew());
@@ -142,12 +139,19 @@ void Runner::run(const StepInput& step, StepResult& result, float* capture) {
     }
     begin = end;
   }
+  result.was_skipped = was_skipped_.load(std::memory_order_relaxed);
   result.num_tokens = whole_.num_tokens;
   result.end_ns = monotonic_ns();
   result.forward_ns = result.end_ns - result.begin_ns - sample_ns_;
 }
 
 void Runner::run_part(const PlanPart& part, MicroBatch& batch, Crew& crew) {
+  // Leaders of stages may hear of it at different parts: those that one of them leaves mean nothing to
+  // anybody.
+  if (step_->is_unwanted != nullptr && step_->is_unwanted->load(std::memory_order_relaxed)) {
+    was_skipped_.store(true, std::memory_order_relaxed);
+    return;
+  }
   for (int32_t i = part.begin; i < part.end; ++i) {
     const PlanOp& op = plan_->ops[static_cast<size_t>(i)];
     const TraceScope trace(*op_trace_names_[op.index()], {i, batch.first_row, batch.num_tokens});

@@ -11,6 +11,7 @@
 // INVARIANT: how a step is divided into chunks never changes a bit of any result.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -120,6 +121,7 @@ class Runner {
   const StepInput* step_ = nullptr;
   StepResult* result_ = nullptr;
   float* capture_ = nullptr;
+  std::atomic<bool> was_skipped_{false};  // a part of the step; written by whoever runs parts
   StepRows rows_;
   std::vector<float> rope_cos_, rope_sin_;  // per table: [T][rot_dim / 2]
   std::vector<size_t> rope_offsets_;

@@ -1,8 +1,10 @@
 #include "runtime/compute_thread.h"
 
 #include <chrono>
+#include <random>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/test.h"
 #include "plan/tiny_model.h"
 
@@ -118,6 +120,35 @@ TEST(a_step_that_nobody_wants_is_left_and_the_next_one_is_computed) {
     step.is_unwanted = is_unwanted;
     CHECK(engine.compute.try_submit(std::move(step)));
     CHECK(!engine.wait().was_skipped);
+  }
+}
+
+TEST(a_step_may_lose_its_last_reader_at_any_moment) {
+  std::mt19937 rng(1);
+  for (const int32_t num_threads : {1, 2, 3}) {
+    const Parallelism parallelism = num_threads > 1 ? Parallelism::kPipeline : Parallelism::kTensor;
+    Engine reference(num_threads, parallelism);
+    const std::vector<int32_t> expected = generate(reference, 0, 1);
+    Engine engine(num_threads, parallelism);
+    int32_t num_skipped = 0;
+    int64_t step_ns = 0;
+    for (int32_t i = 0; i < 100; ++i) {
+      const auto is_unwanted = std::make_shared<std::atomic<bool>>(false);
+      StepInput step = TinyModel::step(TinyModel::prompt(64, 2), 64);
+      step.is_unwanted = is_unwanted;
+      CHECK(engine.compute.try_submit(std::move(step)));
+      const int64_t until_ns =
+          monotonic_ns() + (i == 0 ? kNeverNs / 2 : std::uniform_int_distribution<int64_t>(0, step_ns)(rng));
+      StepResult result;
+      while (!engine.compute.try_pop(result)) {
+        if (monotonic_ns() >= until_ns) *is_unwanted = true;
+      }
+      if (i == 0) step_ns = result.end_ns - result.begin_ns;
+      CHECK(!result.was_skipped || *is_unwanted);
+      if (result.was_skipped) ++num_skipped;
+    }
+    CHECK(num_skipped > 0);
+    CHECK(generate(engine, 0, 1) == expected);
   }
 }
 

@@ -87,7 +87,9 @@ def make_frame(before: Look | None, now: Look) -> Frame:
     def rate(name: str) -> float | None:
         return _ratio(grown(name), interval)
 
-    steps = grown("steps_total")
+    steps, skipped = grown("steps_total"), grown("skipped_steps_total")
+    if steps is not None:  # those that were not computed to the end say nothing about how long one takes
+        steps = max(steps - (skipped or 0.0), 0.0)
     step_s = grown("step_seconds_total")
     generated, prefilled = grown("generated_tokens_total"), grown("prefill_tokens_total")
     blocks = values.get("kv_blocks")
