@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -78,7 +79,9 @@ bool favour_messenger_thread(int32_t off_cpu) {
   if (off_cpu >= 0) keep_off(static_cast<size_t>(off_cpu));
   SchedAttr before;
   if (!try_get(before) || before.policy != kNormalPolicy) return false;
-  if (!try_set_normal(std::min(before.nice, kNice)) && !try_set_normal(before.nice)) return false;
+  // Whoever started the process with a positive nice value wants others to go first.
+  const int32_t nice = before.nice > 0 ? before.nice : std::min(before.nice, kNice);
+  if (!try_set_normal(nice) && !try_set_normal(before.nice)) return false;
   // A kernel that knows no slices takes the call and ignores them.
   SchedAttr now;
   return try_get(now) && (now.runtime == kSliceNs || now.nice < before.nice);
@@ -88,7 +91,11 @@ RealtimeMessenger::RealtimeMessenger(int32_t off_cpu)
     : window_begin_ns_(monotonic_ns()), used_before_ns_(used_cpu_ns()) {
   favour_messenger_thread(off_cpu);
   SchedAttr normal;
-  if (!try_get(normal) || normal.policy != kNormalPolicy) return;
+  if (!try_get(normal) || normal.policy != kNormalPolicy || normal.nice > 0) return;
+  // A limit of CPU time without a sleep, for threads of such policies: the kernel kills the process at its
+  // end.
+  rlimit time{};
+  if (getrlimit(RLIMIT_RTTIME, &time) != 0 || time.rlim_cur != RLIM_INFINITY) return;
   nice_ = normal.nice;
   may_be_realtime_ = is_realtime_ = try_set_realtime();
 }

@@ -8,7 +8,8 @@ namespace plait {
 
 // Lets the calling thread have a CPU soon whenever it wakes. Three things are asked of the kernel:
 // - a short slice: who has one may interrupt who is in the middle of a long one (from Linux 6.12);
-// - a nice value of -20, where it is permitted (CAP_SYS_NICE or RLIMIT_NICE): the fair scheduler makes a
+// - a nice value of -20, where it is permitted (CAP_SYS_NICE or RLIMIT_NICE) and it is not above 0: the fair
+// scheduler makes a
 //   thread wait that got more than its share a moment ago, as every messenger did that just handled the
 //   results of a step. The larger the share, the shorter that wait;
 // - any CPU but `off_cpu` (-1: any), unless there is no other: where the first compute thread is pinned. The
@@ -20,7 +21,7 @@ bool favour_messenger_thread(int32_t off_cpu = -1);
 
 // A messenger that runs only the engine's own code, and that every step and every request waits for: favoured
 // as above, and before any thread of the fair scheduler, which then cannot make it wait at all (SCHED_RR,
-// where CAP_SYS_NICE or RLIMIT_RTPRIO permits it).
+// where CAP_SYS_NICE or RLIMIT_RTPRIO permits it, nice is not above 0 and RLIMIT_RTTIME sets no limit).
 //
 // Such a thread could keep a compute thread from its CPU. So it gives the policy back while it is busy: when
 // it used more than a quarter of a CPU within the last window. That is seen when it wakes: a turn that does

@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
@@ -110,6 +111,37 @@ TEST(a_realtime_messenger_gives_the_policy_back_while_it_is_busy) {
     CHECK_EQ(policy_of_this_thread(), was_permitted ? SCHED_RR : SCHED_OTHER);
   }).join();
   CHECK_EQ(policy_of_this_thread(), SCHED_OTHER);
+}
+
+TEST(a_process_that_lets_others_go_first_goes_on_doing_so) {
+  std::thread([] {
+    const int before = nice_of_this_thread();
+    if (before > 10) return;
+    CHECK_EQ(setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), 10), 0);
+    favour_messenger_thread();
+    CHECK_EQ(nice_of_this_thread(), 10);
+    RealtimeMessenger messenger;
+    CHECK(!messenger.is_realtime());
+    CHECK_EQ(nice_of_this_thread(), 10);
+    int of_child = 0;
+    std::thread([&] { of_child = nice_of_this_thread(); }).join();
+    CHECK_EQ(of_child, 10);
+  }).join();
+}
+
+// The kernel kills a process that uses so much at a real-time policy.
+TEST(a_limit_for_realtime_threads_means_none) {
+  rlimit before{};
+  CHECK_EQ(getrlimit(RLIMIT_RTTIME, &before), 0);
+  rlimit limited = before;
+  limited.rlim_cur = std::min<rlim_t>(before.rlim_max, 1'000'000);
+  CHECK_EQ(setrlimit(RLIMIT_RTTIME, &limited), 0);
+  std::thread([] {
+    RealtimeMessenger messenger;
+    CHECK(!messenger.is_realtime());
+    CHECK_EQ(policy_of_this_thread(), SCHED_OTHER);
+  }).join();
+  CHECK_EQ(setrlimit(RLIMIT_RTTIME, &before), 0);
 }
 
 TEST(a_policy_that_somebody_chose_stays) {
