@@ -6,7 +6,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdint>
 
 #include "base/clock.h"
@@ -17,7 +16,7 @@ namespace {
 
 // The least that the kernel takes.
 constexpr uint64_t kSliceNs = 100'000;
-constexpr int32_t kNice = -20;
+constexpr int32_t kNice = -20;  // the least that there is
 
 // struct sched_attr of sched_setattr(2), as of its first version; glibc does not declare it before 2.41.
 struct SchedAttr {
@@ -80,7 +79,7 @@ bool favour_messenger_thread(int32_t off_cpu) {
   SchedAttr before;
   if (!try_get(before) || before.policy != kNormalPolicy) return false;
   // Whoever started the process with a positive nice value wants others to go first.
-  const int32_t nice = before.nice > 0 ? before.nice : std::min(before.nice, kNice);
+  const int32_t nice = before.nice > 0 ? before.nice : kNice;
   if (!try_set_normal(nice) && !try_set_normal(before.nice)) return false;
   // A kernel that knows no slices takes the call and ignores them.
   SchedAttr now;
@@ -92,8 +91,7 @@ RealtimeMessenger::RealtimeMessenger(int32_t off_cpu)
   favour_messenger_thread(off_cpu);
   SchedAttr normal;
   if (!try_get(normal) || normal.policy != kNormalPolicy || normal.nice > 0) return;
-  // A limit of CPU time without a sleep, for threads of such policies: the kernel kills the process at its
-  // end.
+  // A limit of CPU time without a sleep for such threads: at its end the kernel kills the process.
   rlimit time{};
   if (getrlimit(RLIMIT_RTTIME, &time) != 0 || time.rlim_cur != RLIM_INFINITY) return;
   nice_ = normal.nice;

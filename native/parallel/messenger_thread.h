@@ -9,9 +9,8 @@ namespace plait {
 // Lets the calling thread have a CPU soon whenever it wakes. Three things are asked of the kernel:
 // - a short slice: who has one may interrupt who is in the middle of a long one (from Linux 6.12);
 // - a nice value of -20, where it is permitted (CAP_SYS_NICE or RLIMIT_NICE) and it is not above 0: the fair
-// scheduler makes a
-//   thread wait that got more than its share a moment ago, as every messenger did that just handled the
-//   results of a step. The larger the share, the shorter that wait;
+//   scheduler makes a thread wait that got more than its share a moment ago, as every messenger did that just
+//   handled the results of a step. The larger the share, the shorter that wait;
 // - any CPU but `off_cpu` (-1: any), unless there is no other: where the first compute thread is pinned. The
 //   end of a step wakes the messengers, often on the CPU that wakes them, and then the next step begins when
 //   they have ended. On another CPU they take the time of one thread of the team, and only while a step runs.

@@ -22,8 +22,7 @@ struct SchedulerStats {
   Gauge<int64_t> generated_tokens_total;
   Gauge<int64_t> prefill_tokens_total;  // their KV was computed by prefill, recomputation included
   Gauge<int64_t> dropped_tokens_total;  // sampled in a step that was already running when the sequence ended
-  Gauge<int64_t>
-      skipped_steps_total;  // planned, then not computed to the end: all of its sequences had ended
+  Gauge<int64_t> skipped_steps_total;   // not computed to the end: all of their sequences had ended
   Gauge<int64_t> preemptions_total;
   Gauge<int64_t> saved_sequences_total;    // preempted ones whose KV was saved
   Gauge<int64_t> fetched_sequences_total;  // those that went on with it
