@@ -226,8 +226,9 @@ void register_scheduler(nb::module_& m) {
           },
           "reason"_a, "error"_a = nb::none())
       .def("schedule", &schedule, "now_ns"_a, nb::sig("def schedule(self, now_ns: int) -> StepInput | None"),
-           "The next step, or None when nothing can run before a result, an arrival or next_wakeup_ns(). "
-           "Releases the GIL when a prompt of more than 4096 tokens is to be admitted.")
+           "The next step, or None when nothing can run before a result, an arrival or next_wakeup_ns(), or "
+           "when it is too early to plan: while a step runs, until next_wakeup_ns(). Releases the GIL when a "
+           "prompt of more than 4096 tokens is to be admitted.")
       .def("finish_step", &Scheduler::finish_step, "result"_a,
            "Take in the result of the oldest planned step; raises NativeError for any other.")
       .def("fail_step", &Scheduler::fail_step, "step_id"_a, "error"_a,
@@ -243,7 +244,7 @@ void register_scheduler(nb::module_& m) {
           },
           "can_plan"_a = true,
           "When expire() or, if ``can_plan``, schedule() should be called again though nothing happened, or "
-          "None.")
+          "None. After schedule().")
       .def("expire", &Scheduler::expire, "now_ns"_a,
            "End requests whose deadline has passed. schedule() does so, too, but is not called while steps "
            "enough are planned.")

@@ -180,7 +180,7 @@ bool EngineLoop::plan() {
   return has_step;
 }
 
-// Keeps the compute thread busy: plans the next step while one runs.
+// Keeps the compute thread busy: plans the next step before one ends.
 void EngineLoop::feed() {
   scheduler_->expire(monotonic_ns());
   run_transfers();

@@ -110,7 +110,12 @@ void Scheduler::end_all(FinishReason reason, const std::string& error) {
 
 bool Scheduler::schedule(int64_t now_ns, StepInput& step) {
   expire(now_ns);
+  is_too_early_ = false;
   if (running_.is_empty() && waiting_.is_empty()) return false;
+  if (!planned_.empty() && now_ns < plan_timer_.due_ns()) {
+    is_too_early_ = true;
+    return false;
+  }
   if (spare_.empty()) spare_.push_back(std::make_unique<PlannedStep>());
   std::unique_ptr<PlannedStep> plan = std::move(spare_.back());
   spare_.pop_back();
@@ -131,6 +136,7 @@ bool Scheduler::schedule(int64_t now_ns, StepInput& step) {
     builder_.end(*plan, step);
     step.work_since_ns = std::max(work_since_ns_, std::min(hold_until_ns(), now_ns));
     planned_.push_back(std::move(plan));
+    if (planned_.size() == 1) begin_planned(now_ns);
     endings_.set_next_step_id(++num_steps_);
   } else {
     for (Sequence* seq : plan->starts) seq->needs_start = true;
@@ -170,9 +176,12 @@ void Scheduler::finish_step(const StepResult& result) {
   const PlannedStep& plan = *planned_.front();
   results_.apply(plan, result);
   if (result.error.empty() && !result.was_skipped) {
-    pacer_.observe(plan.load, static_cast<double>(result.end_ns - result.begin_ns) * 1e-9);
+    const double step_s = static_cast<double>(result.end_ns - result.begin_ns) * 1e-9;
+    plan_timer_.on_end(step_s);
+    pacer_.observe(plan.load, step_s);
   }
   end_planned(false);
+  if (!planned_.empty()) begin_planned(result.end_ns);
 }
 
 void Scheduler::fail_step(int64_t step_id, const std::string& error) {
@@ -199,6 +208,10 @@ void Scheduler::end_planned(bool last) {
   publish_gauges();
 }
 
+void Scheduler::begin_planned(int64_t now_ns) {
+  plan_timer_.on_begin(now_ns, pacer_.costs().step_s(planned_.front()->load));
+}
+
 void Scheduler::mark_unwanted() {
   for (const std::unique_ptr<PlannedStep>& plan : planned_) {
     if (!plan->is_wanted()) plan->is_unwanted->store(true, std::memory_order_relaxed);
@@ -220,7 +233,8 @@ int64_t Scheduler::next_wakeup_ns(bool can_plan) {
     std::pop_heap(deadlines_.begin(), deadlines_.end(), std::greater<>());
     deadlines_.pop_back();
   }
-  const int64_t held_until = can_plan ? admission_.held_until_ns() : -1;
+  int64_t held_until = can_plan ? admission_.held_until_ns() : -1;
+  if (can_plan && is_too_early_) held_until = plan_timer_.due_ns();
   if (deadlines_.empty()) return held_until;
   const int64_t deadline = deadlines_.front().first;
   return held_until < 0 ? deadline : std::min(deadline, held_until);

@@ -2,8 +2,9 @@
 // the parts beside it. Knows: requests, budgets, block accounting. Must not know: threads, clocks (time is
 // passed in, nanoseconds of CLOCK_MONOTONIC), kernels.
 //
-// A step may be planned while the one before it runs: tokens that are still being sampled are named by
-// reference (-1), a max_tokens end is known ahead, and an EOS that shows late costs one dropped token.
+// A step is planned while the one before it runs, shortly before that ends: tokens that are still being
+// sampled are named by reference (-1), a max_tokens end is known ahead, and an EOS that shows late costs one
+// dropped token.
 //
 // Owner: one thread calls everything. From any thread: stats() and the gauges, which are relaxed atomics.
 // Nothing blocks.
@@ -24,6 +25,7 @@
 #include "scheduler/endings.h"
 #include "scheduler/fair_share.h"
 #include "scheduler/limits.h"
+#include "scheduler/plan_timer.h"
 #include "scheduler/planned_step.h"
 #include "scheduler/preemption.h"
 #include "scheduler/request.h"
@@ -54,7 +56,8 @@ class Scheduler {
   void end_all(FinishReason reason, const std::string& error);
 
   // Plans the next step into `step`, whose content is replaced. False when nothing can run before a result,
-  // an arrival or next_wakeup_ns(); `step` is then worth nothing.
+  // an arrival or next_wakeup_ns(), or when it is too early to plan: while a step runs, until
+  // next_wakeup_ns(). `step` is then worth nothing.
   bool schedule(int64_t now_ns, StepInput& step);
   // Takes in the result of the oldest step that is planned. Throws Error (kInternal) for any other.
   void finish_step(const StepResult& result);
@@ -73,7 +76,8 @@ class Scheduler {
   // Ends requests whose deadline has passed. schedule() does so, too, but is not called while enough is
   // planned.
   void expire(int64_t now_ns);
-  // When expire() or, if `can_plan`, schedule() should be called again though nothing happened, or -1.
+  // When expire() or, if `can_plan`, schedule() should be called again though nothing happened, or -1. After
+  // schedule().
   int64_t next_wakeup_ns(bool can_plan);
   // Tokens of the sequence that schedule() will try to admit first, 0 when there is none: hashing many takes
   // long.
@@ -105,6 +109,8 @@ class Scheduler {
  private:
   bool plan_rows(int64_t now_ns, PlannedStep& plan, StepInput& step);
   void end_planned(bool last);
+  // The oldest step in flight begins.
+  void begin_planned(int64_t now_ns);
   // Of the steps in flight, those whose results nobody waits for.
   void mark_unwanted();
   void ask_fetches();
@@ -118,6 +124,7 @@ class Scheduler {
   Swapping swapping_;
   Endings endings_;
   PrefillPacer pacer_;
+  PlanTimer plan_timer_;
   Growth growth_;
   Admission admission_;
   FairShare fair_share_;
@@ -130,6 +137,7 @@ class Scheduler {
   int64_t num_arrivals_ = 0;
   int64_t num_steps_ = 0;
   int64_t num_sequences_ = 0;
+  bool is_too_early_ = false;  // said schedule() last, though there is something to plan
   int64_t work_since_ns_ = 0;  // when the request arrived that ended the last idle time
   Gauge<int64_t> num_requests_, num_waiting_, num_running_, num_free_blocks_, prefill_token_ns_,
       hold_until_ns_;

@@ -59,25 +59,22 @@ class SimulatedEngine {
 
   // Runs one step, or a millisecond passes; returns the seconds.
   double turn() {
-    StepInput step;
-    while (in_flight_.size() < 2 && scheduler.schedule(now_ns(), step)) {
-      StepResult result;
-      result.step_id = step.step_id;
-      result.samples.resize(step.sample_slots.size());
-      result.end_ns = static_cast<int64_t>(machine_.cost_s(step) * 1e9);
-      in_flight_.push_back(result);
-    }
+    plan(now_ns());
     double seconds = 1e-3;
     if (in_flight_.empty()) {
       now_s += seconds;
       return seconds;
     }
     StepResult result = in_flight_.front();
-    in_flight_.pop_front();
     seconds = static_cast<double>(result.end_ns) * 1e-9;
     result.begin_ns = now_ns();
+    result.end_ns = now_ns() + result.end_ns;
+    // The plan for the time after it, unless it ends before that is due.
+    const int64_t due_ns = scheduler.next_wakeup_ns(true);
+    if (due_ns >= 0 && due_ns < result.end_ns) plan(due_ns);
+    if (in_flight_.size() == 1) ++num_waits;
+    in_flight_.pop_front();
     now_s += seconds;
-    result.end_ns = now_ns();
     scheduler.finish_step(result);
     for (const Output& output : scheduler.take_outputs()) {
       num_tokens[output.request_id] += static_cast<int32_t>(output.token_ids.size());
@@ -95,8 +92,20 @@ class SimulatedEngine {
   // By request.
   std::map<int64_t, double> begin_s, first_token_s, end_s;
   std::map<int64_t, int32_t> num_tokens;
+  int32_t num_waits = 0;  // steps that ended before the next one was planned
 
  private:
+  void plan(int64_t when_ns) {
+    StepInput step;
+    while (in_flight_.size() < 2 && scheduler.schedule(when_ns, step)) {
+      StepResult result;
+      result.step_id = step.step_id;
+      result.samples.resize(step.sample_slots.size());
+      result.end_ns = static_cast<int64_t>(machine_.cost_s(step) * 1e9);
+      in_flight_.push_back(result);
+    }
+  }
+
   static SchedulerLimits whole(SchedulerLimits limits) {
     limits.num_blocks = kNumBlocks;
     limits.block_tokens = kBlockTokens;

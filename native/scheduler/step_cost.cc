@@ -144,4 +144,10 @@ double StepCostModel::prefill_s(int64_t num_prefills, int64_t prefill_positions)
   return num_prefills == 0 ? 0.0 : prefill_.predict(prefill_features(num_prefills, prefill_positions));
 }
 
+double StepCostModel::step_s(const StepLoad& load) const {
+  if ((load.num_decodes > 0 && !knows_decodes()) || (load.num_prefills > 0 && !knows_prefills())) return 0.0;
+  return decode_s(load.num_decodes, load.decode_positions) +
+         prefill_s(load.num_prefills, load.prefill_positions);
+}
+
 }  // namespace plait

@@ -62,6 +62,8 @@ class StepCostModel {
   double decode_s(int32_t num_decodes, int64_t decode_positions) const;
   // Seconds that these prompt tokens add to a step that has decodes; 0 when none were seen.
   double prefill_s(int64_t num_prefills, int64_t prefill_positions) const;
+  // Seconds of a whole step; 0 when a part of it was never seen.
+  double step_s(const StepLoad& load) const;
   // How much longer than decode_s one step of decodes in a hundred takes, as a factor: 1 on a machine that
   // nothing disturbs.
   double decode_spread() const { return decode_spread_; }

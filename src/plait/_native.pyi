@@ -999,7 +999,7 @@ class Scheduler:
 
     def schedule(self, now_ns: int) -> StepInput | None:
         """
-        The next step, or None when nothing can run before a result, an arrival or next_wakeup_ns(). Releases the GIL when a prompt of more than 4096 tokens is to be admitted.
+        The next step, or None when nothing can run before a result, an arrival or next_wakeup_ns(), or when it is too early to plan: while a step runs, until next_wakeup_ns(). Releases the GIL when a prompt of more than 4096 tokens is to be admitted.
         """
 
     def finish_step(self, result: StepResult) -> None:
@@ -1015,7 +1015,7 @@ class Scheduler:
 
     def next_wakeup_ns(self, can_plan: bool = True) -> int | None:
         """
-        When expire() or, if ``can_plan``, schedule() should be called again though nothing happened, or None.
+        When expire() or, if ``can_plan``, schedule() should be called again though nothing happened, or None. After schedule().
         """
 
     def expire(self, now_ns: int) -> None:

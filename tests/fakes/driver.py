@@ -70,9 +70,10 @@ class Plan:
 
 
 class Driver:
-    """``depth`` steps are planned before the first result is taken, as in the engine; a step runs when its result
-    is taken. Where limits say that KV blocks may be saved, a FakeSwap does so: ``swap_seed`` and ``swap_failures``
-    are its arguments. ``skips_unwanted``: steps that nobody waits for do nothing at all."""
+    """``depth`` steps are planned before the first result is taken, as in the engine, the later ones when that is
+    due; a step runs when its result is taken. Where limits say that KV blocks may be saved, a FakeSwap does so:
+    ``swap_seed`` and ``swap_failures`` are its arguments. ``skips_unwanted``: steps that nobody waits for do nothing
+    at all."""
 
     def __init__(
         self,
@@ -111,6 +112,8 @@ class Driver:
         self.finished: dict[tuple[int, int], TokenOutput] = {}
         self.first: dict[tuple[int, int], TokenOutput] = {}
         self._in_flight: deque[Plan] = deque()
+        self._begun = self.now
+        """When the oldest step in flight began."""
 
     @property
     def now_ns(self) -> int:
@@ -130,16 +133,25 @@ class Driver:
         self.given.add(request_id)
 
     def plan(self) -> Plan | None:
-        """Plan one step; it stays in flight."""
-        step = self.scheduler.schedule(self.now_ns)
+        """Plan one step; it stays in flight. While another one runs, time passes until that is due."""
+        while (step := self.scheduler.schedule(self.now_ns)) is None:
+            self.ask_swap()
+            wakeup = self.next_wakeup
+            if (
+                wakeup is None
+                or not self._in_flight
+                or not self.now < wakeup < self._end_of(self._in_flight[0])
+            ):
+                return None
+            self.now = wakeup
         self.ask_swap()
-        if step is None:
-            return None
         names = self.scheduler.planned_step()
         assert names is not None
         assert names.step_id == step.step_id
         plan = Plan(FakeStepInput.of(step), names, step)
         self.plans.append(plan)
+        if not self._in_flight:
+            self._begun = self.now
         self._in_flight.append(plan)
         return plan
 
@@ -147,6 +159,7 @@ class Driver:
         if not self._in_flight:
             return False
         self.scheduler.finish_step(self._run(self._in_flight.popleft()).to_native())
+        self._begun = self.now
         self.ask_swap()
         self.collect()
         return True
@@ -158,10 +171,13 @@ class Driver:
             result = FakeStepResult(plan.step_id, error="injected failure")
         else:
             result = self.model.run(plan.step)
-        result.begin_ns = self.now_ns
-        self.now += self.step_s(plan.step) if callable(self.step_s) else self.step_s
+        self.now = max(self.now, self._end_of(plan))
+        result.begin_ns = round(self._begun * 1e9)
         result.end_ns = self.now_ns
         return result
+
+    def _end_of(self, plan: Plan) -> float:
+        return self._begun + (self.step_s(plan.step) if callable(self.step_s) else self.step_s)
 
     def ask_swap(self) -> None:
         """Hand what the scheduler wants of the swap to it."""

@@ -3,8 +3,8 @@
     any thread --messages--> main --steps--> compute
      callbacks <-- I/O <--outputs-- main <--results-- compute
 
-Every arrow is a bounded lock-free ring with a doorbell; nobody polls. While a step runs, main plans the next one,
-so that compute never waits for Python.
+Every arrow is a bounded lock-free ring with a doorbell; nobody polls. Shortly before a step ends, main plans the
+next one, so that compute never waits for Python.
 """
 
 from __future__ import annotations
