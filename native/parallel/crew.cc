@@ -2,21 +2,6 @@
 
 namespace plait {
 
-namespace {
-
-// About 20 us on current cores: ops of a step follow each other within this; a longer gap means idle.
-constexpr int32_t kSpins = 2000;
-
-inline void cpu_relax() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
-}  // namespace
-
 // One event for the consecutive chunks of a job that a worker ran, named after what the job's owner does.
 class WorkTrace {
  public:
@@ -39,20 +24,11 @@ class WorkTrace {
   int64_t begin_ns_ = 0;
 };
 
-void JobBell::wait(uint32_t seen) const {
-  for (int32_t spin = 0; epoch_.load(std::memory_order_acquire) == seen; ++spin) {
-    if (spin < kSpins) {
-      cpu_relax();
-    } else {
-      epoch_.wait(seen, std::memory_order_acquire);
-    }
-  }
-}
-
 Crew::Crew(int32_t max_members, JobBell& bell)
     : bell_(bell),
       num_members_(max_members),
-      shares_(std::make_unique<Share[]>(static_cast<size_t>(max_members))) {}
+      shares_(std::make_unique<Share[]>(static_cast<size_t>(max_members))),
+      ahead_(std::make_unique<Ahead[]>(static_cast<size_t>(max_members))) {}
 
 void Crew::assign(int32_t first_member, int32_t num_members, int32_t num_helpers) {
   first_member_ = first_member;
@@ -64,6 +40,21 @@ void Crew::work(int32_t member) {
   if (!trace_is_on()) return work_on_shares(member, nullptr);
   WorkTrace trace;
   work_on_shares(member, &trace);
+}
+
+bool Crew::fetch_ahead(int32_t member) {
+  constexpr size_t kLine = 64;
+  constexpr size_t kAtOnce = 8 * kLine;
+  Ahead& ahead = ahead_[static_cast<size_t>(member)];
+  const std::byte* begin = ahead.begin.load(std::memory_order_relaxed);
+  if (begin != ahead.of) {
+    ahead.of = begin;
+    ahead.num_fetched = 0;
+  }
+  if (ahead.num_fetched >= ahead.num_bytes.load(std::memory_order_relaxed)) return false;
+  for (size_t i = 0; i < kAtOnce; i += kLine) __builtin_prefetch(begin + ahead.num_fetched + i, 0, 2);
+  ahead.num_fetched += kAtOnce;
+  return true;
 }
 
 void Crew::work_on_shares(int32_t member, WorkTrace* trace) {
@@ -109,8 +100,8 @@ void Crew::run_job(int32_t num_chunks, ChunkFn fn, void* context) {
   bell_.ring();
   work_on_shares(first_member_, nullptr);  // the owner's own events say what it does
   for (int32_t spin = 0; remaining_.load(std::memory_order_acquire) != 0; ++spin) {
-    if (spin < kSpins) {
-      cpu_relax();
+    if (spin < JobBell::kSpins) {
+      if (!fetch_ahead(first_member_)) cpu_relax();
       continue;
     }
     const int32_t left = remaining_.load(std::memory_order_acquire);

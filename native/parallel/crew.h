@@ -5,13 +5,18 @@
 // claims them one by one, then those that are left of the others' shares: neighbouring chunks stay with one
 // member, whose reads of memory then run on, and a member that the kernel takes off the CPU delays one chunk,
 // not the job. Helpers are threads without a share, who take what is left.
+//
+// Who waits for others, or for the next job, fetches what it will read soon into its caches: memory idles
+// then, too.
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <type_traits>
 
+#include "sync/cpu_relax.h"
 #include "trace/trace.h"
 
 namespace plait {
@@ -26,21 +31,35 @@ class JobBell {
     epoch_.notify_all();
   }
   uint32_t epoch() const { return epoch_.load(std::memory_order_acquire); }
-  // Blocks until the epoch is not `seen`.
-  void wait(uint32_t seen) const;
+  // Blocks until the epoch is not `seen`. While it spins it calls idle(), which does a little of something
+  // useful, or says by false that there is nothing.
+  template <typename Idle>
+  void wait(uint32_t seen, Idle&& idle) const {
+    for (int32_t spin = 0; epoch_.load(std::memory_order_acquire) == seen; ++spin) {
+      if (spin >= kSpins) {
+        epoch_.wait(seen, std::memory_order_acquire);
+      } else if (!idle()) {
+        cpu_relax();
+      }
+    }
+  }
+
+  // About 20 us on current cores: ops of a step follow each other within this; a longer gap means idle.
+  static constexpr int32_t kSpins = 2000;
 
  private:
   alignas(64) std::atomic<uint32_t> epoch_{0};
 };
 
-// Calls work() whenever `bell` has been rung, until is_done() holds. What makes it hold rings the bell.
-template <typename Done, typename Work>
-void work_until(const JobBell& bell, Done&& is_done, Work&& work) {
+// Calls work() whenever `bell` has been rung, until is_done() holds, and idle() in between (JobBell::wait).
+// What makes is_done() hold rings the bell.
+template <typename Done, typename Work, typename Idle>
+void work_until(const JobBell& bell, Done&& is_done, Work&& work, Idle&& idle) {
   for (;;) {
     const uint32_t seen = bell.epoch();
     if (is_done()) return;
     work();
-    bell.wait(seen);
+    bell.wait(seen, idle);
   }
 }
 
@@ -77,12 +96,31 @@ class Crew {
   // Never waits. `member` is the caller's own number, also when it is a helper.
   void work(int32_t member);
 
+  // Owner: from now on `member` may fetch `num_bytes` at `begin` while it waits. They are only ever fetched,
+  // never read.
+  void set_ahead(int32_t member, const std::byte* begin, size_t num_bytes) {
+    Ahead& ahead = ahead_[static_cast<size_t>(member)];
+    ahead.begin.store(begin, std::memory_order_relaxed);
+    ahead.num_bytes.store(num_bytes, std::memory_order_relaxed);
+  }
+  // The thread of `member`: fetches some of that; false when nothing is left of it.
+  bool fetch_ahead(int32_t member);
+
  private:
   // By member. ticket: end of the share in the high half, its next chunk in the low half. The owner's release
   // store publishes a share; a worker's acquire fetch_add claims a chunk of whatever job stands, and that job
   // stays until the claimed chunk has ended, since remaining_ counts it.
   struct alignas(64) Share {
     std::atomic<uint64_t> ticket{0};
+  };
+
+  // By member. begin and num_bytes: written by the owner; values that do not belong together fetch bytes that
+  // nobody needs, no more. of and num_fetched: the member's own, how far it has got.
+  struct alignas(64) Ahead {
+    std::atomic<const std::byte*> begin{nullptr};
+    std::atomic<size_t> num_bytes{0};
+    const std::byte* of = nullptr;
+    size_t num_fetched = 0;
   };
 
   void run_job(int32_t num_chunks, ChunkFn fn, void* context);
@@ -100,6 +138,7 @@ class Crew {
   const TraceName* trace_name_ = nullptr;  // what the owner does; null: no trace runs
 
   std::unique_ptr<Share[]> shares_;
+  std::unique_ptr<Ahead[]> ahead_;
   // remaining_: chunks not ended. Workers' release decrements pair with the owner's acquire load.
   alignas(64) std::atomic<int32_t> remaining_{0};
 };

@@ -26,7 +26,7 @@ Team::Team(int32_t num_threads, const std::vector<int32_t>& cpus) : crew_(num_th
       name_this_thread(("plait-team-" + std::to_string(member)).c_str());
       work_until(
           bell_, [this] { return is_stopping_.load(std::memory_order_acquire); },
-          [this, member] { crew_.work(member); });
+          [this, member] { crew_.work(member); }, [this, member] { return crew_.fetch_ahead(member); });
     });
   }
 }

@@ -68,7 +68,8 @@ Stage Pipeline::stage_of(int32_t member) const {
 }
 
 void Pipeline::wait_for(int32_t half, int32_t part, int32_t member) {
-  work_until(bell_, [=, this] { return has_run(half, part); }, [=, this] { work(member); });
+  work_until(
+      bell_, [=, this] { return has_run(half, part); }, [=, this] { work(member); }, [] { return false; });
 }
 
 void Pipeline::finish(int32_t half, int32_t part) {
@@ -78,8 +79,8 @@ void Pipeline::finish(int32_t half, int32_t part) {
 
 void Pipeline::help(int32_t member) {
   work_until(
-      bell_, [this] { return has_run(0, num_parts_) && has_run(1, num_parts_); },
-      [=, this] { work(member); });
+      bell_, [this] { return has_run(0, num_parts_) && has_run(1, num_parts_); }, [=, this] { work(member); },
+      [] { return false; });
 }
 
 void Pipeline::work(int32_t member) {

@@ -71,6 +71,7 @@ Runner::Runner(std::shared_ptr<const Plan> plan, std::shared_ptr<const Weights> 
   if (parallelism == Parallelism::kPipeline) {
     pipeline_ = std::make_unique<Pipeline>(*plan_, *weights_, team_.num_threads());
   }
+  ahead_ = weights_ahead(*plan_, *weights_, team_.num_threads());
   place_buffers();
   int32_t max_group = 1;
   for (const PlanOp& op : plan_->ops) {
@@ -154,8 +155,16 @@ void Runner::run_part(const PlanPart& part, MicroBatch& batch, Crew& crew) {
   }
   for (int32_t i = part.begin; i < part.end; ++i) {
     const PlanOp& op = plan_->ops[static_cast<size_t>(i)];
+    if (&crew == &team_.crew()) set_ahead(static_cast<size_t>(i), crew);
     const TraceScope trace(*op_trace_names_[op.index()], {i, batch.first_row, batch.num_tokens});
     std::visit([&](const auto& typed) { run_op(typed, batch, crew); }, op);
+  }
+}
+
+void Runner::set_ahead(size_t i, Crew& crew) {
+  const std::vector<WeightRun>& runs = ahead_[i];
+  for (size_t member = 0; member < runs.size(); ++member) {
+    crew.set_ahead(static_cast<int32_t>(member), runs[member].begin, runs[member].num_bytes);
   }
 }
 

@@ -19,6 +19,7 @@
 
 #include "kernels/kernel_table.h"
 #include "parallel/team.h"
+#include "plan/ahead.h"
 #include "plan/kv_storage.h"
 #include "plan/micro_batch.h"
 #include "plan/pipeline.h"
@@ -77,6 +78,9 @@ class Runner {
   void run_pipeline(size_t begin, size_t end);
   void lead_stage(Stage stage, size_t begin, size_t end, int32_t member);
 
+  // Whoever waits during operation `i` fetches weights of the next one that has some.
+  void set_ahead(size_t i, Crew& crew);
+
   void run_op(const EmbedOp& op, MicroBatch& batch, Crew& crew);
   void run_op(const AddNormOp& op, MicroBatch& batch, Crew& crew);
   void run_op(const QkvOp& op, MicroBatch& batch, Crew& crew);
@@ -106,6 +110,7 @@ class Runner {
   RunnerLimits limits_;
   std::vector<PlanPart> parts_;
   std::vector<const TraceName*> op_trace_names_;  // by kind of operation
+  std::vector<std::vector<WeightRun>> ahead_;     // by operation and member
   std::unique_ptr<Pipeline> pipeline_;            // null: tensor parallelism
   size_t partial_floats_ = 0;                     // of one partial result of attention, all heads
 
