@@ -82,7 +82,7 @@ constexpr bool kFetchesFar = kTokens > 4 || !PLAIT_HAS_512;
 
 template <int kTokens, int32_t kNumBytes>
 PLAIT_INLINE void fetch_far(const std::byte* p) {
-  constexpr int32_t kFar = kTokens > 4 ? 4096 : 2048;
+  constexpr int32_t kFar = kTokens > 4 ? 4096 : 1536;
   for (int32_t b = 0; b < kNumBytes; b += kLine) _mm_prefetch(p + kFar + b, _MM_HINT_T0);
 }
 
