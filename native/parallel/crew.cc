@@ -45,7 +45,9 @@ void Crew::work(int32_t member) {
 bool Crew::fetch_ahead(int32_t member) {
   constexpr size_t kLine = 64;
   constexpr size_t kAtOnce = 8 * kLine;
-  Ahead& ahead = ahead_[static_cast<size_t>(member)];
+  const int32_t own = member - first_member_;
+  if (own < 0 || own >= num_members_) return false;
+  Ahead& ahead = ahead_[static_cast<size_t>(own)];
   const std::byte* begin = ahead.begin.load(std::memory_order_relaxed);
   if (begin != ahead.of) {
     ahead.of = begin;

@@ -99,11 +99,11 @@ class Crew {
   // Owner: from now on `member` may fetch `num_bytes` at `begin` while it waits. They are only ever fetched,
   // never read.
   void set_ahead(int32_t member, const std::byte* begin, size_t num_bytes) {
-    Ahead& ahead = ahead_[static_cast<size_t>(member)];
+    Ahead& ahead = ahead_[static_cast<size_t>(member - first_member_)];
     ahead.begin.store(begin, std::memory_order_relaxed);
     ahead.num_bytes.store(num_bytes, std::memory_order_relaxed);
   }
-  // The thread of `member`: fetches some of that; false when nothing is left of it.
+  // The thread of `member`, helper or not: fetches some of that; false when nothing is left of it.
   bool fetch_ahead(int32_t member);
 
  private:

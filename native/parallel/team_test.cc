@@ -64,6 +64,55 @@ TEST(wakes_after_sleep) {
   }
 }
 
+TEST(what_lies_ahead_is_fetched_once) {
+  Team team(1, {});
+  plait::Crew& crew = team.crew();
+  const std::vector<std::byte> bytes(size_t{1} << 16);
+  const auto num_fetches = [&] {
+    int32_t num = 0;
+    while (crew.fetch_ahead(0)) ++num;
+    return num;
+  };
+  CHECK_EQ(num_fetches(), 0);
+  crew.set_ahead(0, bytes.data(), 4096);
+  const int32_t num_of_4096 = num_fetches();
+  CHECK(num_of_4096 > 1);
+  CHECK_EQ(num_fetches(), 0);
+  crew.set_ahead(0, bytes.data(), 4096);  // said again, as before each operation
+  CHECK_EQ(num_fetches(), 0);
+  crew.set_ahead(0, bytes.data() + 4096, 8192);
+  CHECK_EQ(num_fetches(), 2 * num_of_4096);
+  crew.set_ahead(0, nullptr, 0);
+  CHECK_EQ(num_fetches(), 0);
+}
+
+TEST(each_member_fetches_for_its_own_crew) {
+  plait::JobBell bell;
+  plait::Crew crew(2, bell);
+  crew.assign(3, 2, 1);
+  const std::vector<std::byte> bytes(8192);
+  crew.set_ahead(3, bytes.data(), 4096);
+  crew.set_ahead(4, bytes.data() + 4096, 4096);
+  CHECK(!crew.fetch_ahead(0));  // a helper
+  CHECK(!crew.fetch_ahead(5));
+  CHECK(crew.fetch_ahead(3));
+  CHECK(crew.fetch_ahead(4));
+}
+
+// Also under ThreadSanitizer: members fetch while the owner says what comes next.
+TEST(fetching_ahead_disturbs_no_job) {
+  Team team(3, {});
+  const std::vector<std::byte> bytes(size_t{1} << 20);
+  std::vector<int32_t> counts(16);
+  for (int32_t job = 0; job < 3'000; ++job) {
+    for (int32_t member = 0; member < 3; ++member) {
+      team.crew().set_ahead(member, bytes.data() + (job % 8) * (64 << 10) + member * (16 << 10), 16 << 10);
+    }
+    team.run(16, [&](int32_t chunk, int32_t) { ++counts[static_cast<size_t>(chunk)]; });
+  }
+  for (const int32_t count : counts) CHECK_EQ(count, 3'000);
+}
+
 // Also under ThreadSanitizer: members read what the owner does.
 TEST(members_have_events_named_after_what_the_owner_does) {
   static constexpr plait::TraceName kFirst = {"first", "test"};
