@@ -11,8 +11,6 @@ namespace plait {
 
 namespace {
 
-constexpr int32_t kRowUnit = 32;  // as for the model's matrices
-
 // With enough digits to tell neighbours apart.
 std::string exact_text(float value) {
   char text[32];

@@ -24,9 +24,9 @@ class FirstWeights {
   FirstWeights(const Plan& plan, const Weights& weights, int32_t member, int32_t num_members)
       : plan_(plan), weights_(weights), member_(member), num_members_(num_members) {}
 
-  WeightRun operator()(const MatmulOp& op) const { return of_rows(op.weight, 32); }
+  WeightRun operator()(const MatmulOp& op) const { return of_rows(op.weight, kRowUnit); }
   WeightRun operator()(const GatedOp& op) const { return of_rows(op.gate, kBlock); }
-  WeightRun operator()(const LogitsOp& op) const { return of_rows(op.head, 32); }
+  WeightRun operator()(const LogitsOp& op) const { return of_rows(op.head, kRowUnit); }
   WeightRun operator()(const QkvOp& op) const {
     const int32_t num_kv_heads = plan_.kv.num_kv_heads;
     const int32_t head = share_of(num_kv_heads + op.num_heads);

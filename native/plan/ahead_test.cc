@@ -11,8 +11,8 @@ using namespace plait;
 namespace {
 
 // The matrix that holds all of a run, or -1.
-MatrixId matrix_of(const Weights& weights, int32_t num_matrices, const WeightRun& run) {
-  for (MatrixId id = 0; id < num_matrices; ++id) {
+MatrixId matrix_of(const Weights& weights, const WeightRun& run) {
+  for (MatrixId id = 0; id < weights.num_matrices(); ++id) {
     const PackedMatrix& matrix = weights.matrix(id);
     const auto begin = reinterpret_cast<uintptr_t>(matrix.data);
     const auto at = reinterpret_cast<uintptr_t>(run.begin);
@@ -22,7 +22,7 @@ MatrixId matrix_of(const Weights& weights, int32_t num_matrices, const WeightRun
 }
 
 // What the operation begins with: the keys come first in the one that makes queries, keys and values, and a
-// later member may begin with queries. -1: no weights that are streamed.
+// later member may begin with queries. Empty: no weights that are streamed.
 std::vector<MatrixId> firsts(const PlanOp& op) {
   if (const auto* qkv = std::get_if<QkvOp>(&op)) return {qkv->wk, qkv->wq};
   if (const auto* product = std::get_if<MatmulOp>(&op)) return {product->weight};
@@ -46,7 +46,7 @@ TEST(each_operation_is_followed_by_weights_of_the_next) {
       CHECK_EQ(ahead[i].size(), static_cast<size_t>(num_members));
       for (const WeightRun& run : ahead[i]) {
         CHECK(run.num_bytes > 0);
-        const MatrixId found = matrix_of(*model.weights, model.weights->num_matrices(), run);
+        const MatrixId found = matrix_of(*model.weights, run);
         CHECK(found == expected.front() || found == expected.back());
       }
       // The first member begins where the operation does.

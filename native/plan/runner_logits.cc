@@ -62,7 +62,7 @@ void Runner::logits_of(const LogitsOp& op, std::span<const int32_t> rows) {
     kernels_.rms_norm(x, weights_->vector(op.norm).data(), op.eps, hidden, x);
     kernels_.quantize(x, i, 0, hidden, acts);
   });
-  const ProductCut c = cut_product(head.rows, num_rows, 32, team_.num_threads());
+  const ProductCut c = cut_product(head.rows, num_rows, kRowUnit, team_.num_threads());
   team_.run(c.num_chunks(), [&](int32_t chunk, int32_t) {
     const ProductArea a = c.area(chunk);
     float* out = logits_ + static_cast<int64_t>(a.t0) * head.rows + a.row0;

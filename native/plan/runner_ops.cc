@@ -51,7 +51,7 @@ void Runner::run_op(const MatmulOp& op, MicroBatch& batch, Crew& crew) {
   const PackedMatrix& weight = weights_->matrix(op.weight);
   const Acts& in = batch.acts_of(op.in);
   float* out = batch.rows_of(op.out);
-  const ProductCut c = cut_product(weight.rows, batch.num_tokens, 32, crew.num_workers());
+  const ProductCut c = cut_product(weight.rows, batch.num_tokens, kRowUnit, crew.num_workers());
   crew.run(c.num_chunks(), [&](int32_t chunk, int32_t) {
     const ProductArea a = c.area(chunk);
     kernels_.matmul(weight, in, a.row0, a.row1, a.t0, a.t1,

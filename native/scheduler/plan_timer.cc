@@ -22,8 +22,8 @@ void PlanTimer::on_begin(int64_t now_ns, double predicted_s) {
 
 void PlanTimer::on_end(double step_s) {
   if (predicted_s_ <= 0.0 || step_s <= 0.0) return;
-  shortest_share_ = std::clamp(step_s / predicted_s_, kLeastShare, shortest_share_ + kRecovery);
-  shortest_share_ = std::min(shortest_share_, 1.0);
+  shortest_share_ =
+      std::clamp(step_s / predicted_s_, kLeastShare, std::min(shortest_share_ + kRecovery, 1.0));
 }
 
 }  // namespace plait

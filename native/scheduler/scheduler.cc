@@ -233,8 +233,8 @@ int64_t Scheduler::next_wakeup_ns(bool can_plan) {
     std::pop_heap(deadlines_.begin(), deadlines_.end(), std::greater<>());
     deadlines_.pop_back();
   }
-  int64_t held_until = can_plan ? admission_.held_until_ns() : -1;
-  if (can_plan && is_too_early_) held_until = plan_timer_.due_ns();
+  int64_t held_until = -1;
+  if (can_plan) held_until = is_too_early_ ? plan_timer_.due_ns() : admission_.held_until_ns();
   if (deadlines_.empty()) return held_until;
   const int64_t deadline = deadlines_.front().first;
   return held_until < 0 ? deadline : std::min(deadline, held_until);

@@ -11,6 +11,7 @@ namespace plait {
 
 inline constexpr int32_t kTokensPerCut = 64;  // their activations stay in L2 while weights stream through L1
 inline constexpr int32_t kRowsPerCut = 64;
+inline constexpr int32_t kRowUnit = 32;  // of a product that nothing else cuts
 // A delayed member of the team costs little, and its share of the weights still streams in one run.
 inline constexpr int32_t kCutsPerMember = 4;
 inline constexpr int32_t kMaxRowsPerCut = 2048;  // of a cut of few tokens
