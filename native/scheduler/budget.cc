@@ -95,8 +95,7 @@ double PrefillPacer::allowance_s(int32_t num_decodes, int64_t decode_positions,
   const double decode_s = costs_.decode_s(num_decodes, decode_positions);
   if (target_step_s_ > 0.0) return std::max(target_step_s_ - decode_s, 0.0);
   if (!costs_.knows_decodes()) return -1.0;
-  const double step_s =
-      kMixedStepRatio * costs_.decode_spread() * grown_decode_s(num_decodes, decode_positions, prompts);
+  const double step_s = kMixedStepRatio * grown_decode_s(num_decodes, decode_positions, prompts);
   const double crowd_s = kCrowdRatio * static_cast<double>(prompts.size()) / num_decodes * decode_s;
   return std::max(step_s - decode_s, crowd_s);
 }
@@ -116,9 +115,8 @@ double PrefillPacer::grown_decode_s(int32_t num_decodes, int64_t decode_position
     num_tokens += prompt.remaining;
     positions += attended_positions(prompt.done, int64_t{prompt.done} + prompt.remaining);
   }
-  const double r = kMixedStepRatio * costs_.decode_spread();
-  const double half = (r - 1.0) * d / 2.0;
-  const double slope = (r - 0.5) * g;
+  const double half = (kMixedStepRatio - 1.0) * d / 2.0;
+  const double slope = (kMixedStepRatio - 0.5) * g;
   const double n = (std::sqrt(half * half + slope * costs_.prefill_s(num_tokens, positions)) - half) / slope;
   return std::min(d + g * n, kLargestGrowth * d);
 }

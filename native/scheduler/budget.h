@@ -15,8 +15,9 @@ namespace plait {
 constexpr int32_t kMinSliceTokens = 64;
 // A step with decodes takes so many prompt tokens at least, so that prompts move whatever the time says.
 constexpr int32_t kLeastPromptTokens = 2;
-// Without a target, prompt tokens stretch a step to so many times a long step of its decodes alone,
-constexpr double kMixedStepRatio = 1.9;
+// Without a target, prompt tokens stretch a step to so many times one of its decodes alone (both the usual
+// ones: where steps vary, mixed ones do so as much),
+constexpr double kMixedStepRatio = 1.8;
 // as it will be when the prompts are through, since contexts grow meanwhile, but at most to so many times
 // that of now;
 constexpr double kLargestGrowth = 2.0;

@@ -61,8 +61,8 @@ TEST(a_long_prompt_stretches_no_gap_of_running_streams_far) {
           num_prompt, num_streams, pace.undisturbed_p99_s * 1e3, pace.longest_gap_s * 1e3, pace.wait_s,
           alone_s);
       CHECK(pace.longest_gap_s < 2.5 * pace.undisturbed_p99_s);
-      // The streams keep about half of the time; what prompt tokens cost has yet to be learned.
-      CHECK(pace.wait_s < alone_s * (num_prompt < 1000 ? 2.6 : 2.2));
+      // The streams keep more than half of the time; what prompt tokens cost has yet to be learned.
+      CHECK(pace.wait_s < alone_s * (num_prompt < 1000 ? 3.0 : 2.6));
     }
   }
 }
@@ -93,12 +93,12 @@ TEST(contexts_that_grow_during_a_long_prompt_are_not_taken_for_its_costs) {
     if (is_mixed && num_steps > 2500) mixed_s.push_back(seconds);
   }
   CHECK(num_probes > num_steps / 40 && num_probes < num_steps / 10);
-  // By now a step of the decodes alone takes 2 + 8 * (0.8 + 2800 * 0.15e-3) = 11.8 ms, one in a hundred 14 %
-  // more, and the prompt has a long way to go yet, in which that grows by a quarter.
+  // By now a step of the decodes alone takes 2 + 8 * (0.8 + 2800 * 0.15e-3) = 11.8 ms, and the prompt has a
+  // long way to go yet, in which that grows by a quarter.
   double sum_s = 0.0;
   for (const double seconds : mixed_s) sum_s += seconds;
   const double mean_s = sum_s / static_cast<double>(mixed_s.size());
-  const double now_s = kMixedStepRatio * 1.14 * 11.8e-3;
+  const double now_s = kMixedStepRatio * 11.8e-3;
   std::printf("mean %.1f ms, %.1f without growth\n", mean_s * 1e3, now_s * 1e3);
   CHECK(mean_s > 1.05 * now_s && mean_s < 1.4 * now_s);
 }

@@ -19,10 +19,6 @@ constexpr double kRidge = 1e-4;
 // Units that make the features of a usual step about 1.
 constexpr double kTokenUnit = 32.0;
 constexpr double kPositionUnit = 16384.0;
-// decode_spread: a quantile that is followed step by step, up where a step was longer, down where it was not.
-constexpr double kSpreadQuantile = 0.99;
-constexpr double kSpreadStep = 0.02;
-constexpr double kLargestSpread = 1.5;
 
 // `fixed` 0: a line through the origin.
 CostLine::Features features_of(double fixed, int64_t num_tokens, int64_t positions) {
@@ -120,7 +116,6 @@ void StepCostModel::observe(const StepLoad& load, double step_s) {
   if (load.num_prefills == 0) {
     num_mixed_steps_ = 0;
     if (load.num_decodes == 0) return;
-    if (decode_.has_learned()) note_spread(step_s / decode_s(load.num_decodes, load.decode_positions));
     decode_.learn(decode_features(load.num_decodes, load.decode_positions), step_s);
     return;
   }
@@ -129,11 +124,6 @@ void StepCostModel::observe(const StepLoad& load, double step_s) {
   if (load.num_decodes > 0 && !decode_.has_learned()) return;
   const double rest_s = step_s - decode_s(load.num_decodes, load.decode_positions);
   prefill_.learn(prefill_features(load.num_prefills, load.prefill_positions), std::max(rest_s, 0.0));
-}
-
-void StepCostModel::note_spread(double ratio) {
-  decode_spread_ += kSpreadStep * (ratio > decode_spread_ ? kSpreadQuantile : kSpreadQuantile - 1.0);
-  decode_spread_ = std::clamp(decode_spread_, 1.0, kLargestSpread);
 }
 
 double StepCostModel::decode_s(int32_t num_decodes, int64_t decode_positions) const {

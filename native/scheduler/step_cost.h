@@ -64,9 +64,6 @@ class StepCostModel {
   double prefill_s(int64_t num_prefills, int64_t prefill_positions) const;
   // Seconds of a whole step; 0 when a part of it was never seen.
   double step_s(const StepLoad& load) const;
-  // How much longer than decode_s one step of decodes in a hundred takes, as a factor: 1 on a machine that
-  // nothing disturbs.
-  double decode_spread() const { return decode_spread_; }
   // Of decode_s, what does not depend on how many there are.
   double fixed_s() const { return decode_.fixed_s(); }
   // Steps with decodes and prompt tokens since the last one of decodes only.
@@ -77,10 +74,7 @@ class StepCostModel {
  private:
   CostLine decode_;
   CostLine prefill_;
-  double decode_spread_ = 1.1;
   int32_t num_mixed_steps_ = 0;
-
-  void note_spread(double ratio);
 };
 
 }  // namespace plait

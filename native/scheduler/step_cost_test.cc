@@ -195,23 +195,4 @@ TEST(costs_are_never_negative) {
   }
 }
 
-TEST(one_step_in_a_hundred_is_longer_than_the_spread_says) {
-  const Machine machine;
-  for (const double noise : {0.0, 0.1, 0.3}) {
-    StepCostModel model;
-    Rng rng;
-    run(model, machine, rng, 3000, noise);
-    std::printf("noise %.2f: %.3f\n", noise, model.decode_spread());
-    CHECK(model.decode_spread() > 1.0 + 0.75 * noise - 1e-9 &&
-          model.decode_spread() < 1.0 + 1.1 * noise + 0.03);
-  }
-  // A step that was held up for long says no more than one that was a bit longer.
-  StepCostModel model;
-  Rng rng;
-  run(model, machine, rng, 1000, 0.05);
-  const double before = model.decode_spread();
-  model.observe(decodes(8, 500), 10.0);
-  CHECK(model.decode_spread() < before + 0.025);
-}
-
 TEST_MAIN()

@@ -6,8 +6,6 @@ left alone; lowering refuses what is left unfused, so a model that needs a new p
 
 from __future__ import annotations
 
-from collections import Counter
-
 from plait.plan.graph import Graph, Node
 
 _READS_QUANTIZED = ("matmul", "logits")
@@ -40,13 +38,14 @@ def insert_quantize(graph: Graph) -> None:
 
 def fuse_qkv(graph: Graph) -> None:
     """Three products of one input, head norms, rotary embedding and the KV write become one ``qkv``."""
-    producers = _producers(graph)
-    for write in [node for node in graph if node.op == "kv_write"]:
+    edit = _Edit(graph)
+    attentions = {node.attrs["layer"]: node for node in graph if node.op == "attention"}
+    for write in edit.nodes("kv_write"):
         layer = write.attrs["layer"]
-        attention = next(n for n in graph if n.op == "attention" and n.attrs["layer"] == layer)
-        q_chain = _chain(producers, attention.inputs[0])
-        k_chain = _chain(producers, write.inputs[0])
-        v_chain = _chain(producers, write.inputs[1])
+        attention = attentions[layer]
+        q_chain = _chain(edit, attention.inputs[0])
+        k_chain = _chain(edit, write.inputs[0])
+        v_chain = _chain(edit, write.inputs[1])
         if q_chain is None or k_chain is None or v_chain is None or len(v_chain) != 1:
             continue
         products = (q_chain[0], k_chain[0], v_chain[0])
@@ -66,29 +65,33 @@ def fuse_qkv(graph: Graph) -> None:
         )
         if _rope_in(k_chain) != fused.attrs["rope"]:
             continue
-        _replace(graph, [*q_chain, *k_chain, *v_chain, write], fused, at=write)
+        edit.replace([*q_chain, *k_chain, *v_chain, write], fused, at=write)
+    edit.finish()
 
 
 def fuse_gated(graph: Graph) -> None:
     """Gate and up products, the gated activation and the quantisation of its result become one."""
-    producers = _producers(graph)
-    for node in [n for n in graph if n.op == "gated"]:
-        gate, up = (producers.get(value) for value in node.inputs)
-        quantize = _only_reader(graph, node, "quantize")
+    edit = _Edit(graph)
+    for node in edit.nodes("gated"):
+        gate, up = map(edit.producer, node.inputs)
+        quantize = edit.only_reader(node, "quantize")
         if gate is None or up is None or quantize is None:
             continue
         if gate.op != "matmul" or up.op != "matmul" or gate.inputs != up.inputs:
             continue
         fused = Node("gated_quantize", gate.inputs, quantize.outputs, gate.weights + up.weights, node.attrs)
-        _replace(graph, [gate, up, node, quantize], fused, at=quantize)
+        edit.replace([gate, up, node, quantize], fused, at=quantize)
+    edit.finish()
 
 
 def fuse_attention(graph: Graph) -> None:
-    for node in [n for n in graph if n.op == "attention"]:
-        quantize = _only_reader(graph, node, "quantize")
+    edit = _Edit(graph)
+    for node in edit.nodes("attention"):
+        quantize = edit.only_reader(node, "quantize")
         if quantize is not None:
             fused = Node("attention_quantize", node.inputs, quantize.outputs, (), node.attrs)
-            _replace(graph, [node, quantize], fused, at=quantize)
+            edit.replace([node, quantize], fused, at=quantize)
+    edit.finish()
 
 
 def fuse_add_norm(graph: Graph) -> None:
@@ -96,21 +99,21 @@ def fuse_add_norm(graph: Graph) -> None:
 
     The residual stream is updated in place: the fused node's first output is the stream after the add.
     """
-    for node in [n for n in graph if n.op == "rms_norm"]:
-        producers = _producers(graph)
-        quantize = _only_reader(graph, node, "quantize")
+    edit = _Edit(graph)
+    for node in edit.nodes("rms_norm"):
+        quantize = edit.only_reader(node, "quantize")
         if quantize is None:
             continue
-        add = producers.get(node.inputs[0])
+        add = edit.producer(node.inputs[0])
         if add is None or add.op != "add":
             fused = Node("norm_quantize", node.inputs, quantize.outputs, node.weights)
-            _replace(graph, [node, quantize], fused, at=quantize)
+            edit.replace([node, quantize], fused, at=quantize)
             continue
         stream, delta = add.inputs
         removed = [add, node, quantize]
         post_norm = None
-        before = producers.get(delta)
-        if before is not None and before.op == "rms_norm" and _num_readers(graph, delta) == 1:
+        before = edit.producer(delta)
+        if before is not None and before.op == "rms_norm" and edit.num_readers(delta) == 1:
             post_norm = before.weights[0]
             delta = before.inputs[0]
             removed.append(before)
@@ -121,37 +124,79 @@ def fuse_add_norm(graph: Graph) -> None:
             node.weights,
             {"post_norm": post_norm},
         )
-        _replace(graph, removed, fused, at=quantize)
+        edit.replace(removed, fused, at=quantize)
+    edit.finish()
 
 
 def fuse_logits(graph: Graph) -> None:
     """The last norm belongs to the logits: it is computed for the rows that are asked for only."""
-    producers = _producers(graph)
-    for node in [n for n in graph if n.op == "logits"]:
-        norm = producers.get(node.inputs[0])
+    edit = _Edit(graph)
+    for node in edit.nodes("logits"):
+        norm = edit.producer(node.inputs[0])
         if norm is None or norm.op not in ("add_norm_quantize", "norm_quantize"):
             continue
         attrs = {**node.attrs, "norm": norm.weights[0], "post_norm": norm.attrs.get("post_norm")}
-        _replace(graph, [norm, node], Node("norm_logits", norm.inputs, (), node.weights, attrs), at=node)
+        edit.replace([norm, node], Node("norm_logits", norm.inputs, (), node.weights, attrs), at=node)
+    edit.finish()
 
 
-def _producers(graph: Graph) -> dict[str, Node]:
-    return {value: node for node in graph for value in node.outputs}
+class _Edit:
+    """A graph while a pass replaces nodes of it: who makes a value and who reads it, as it stands now.
+
+    A start waits for the passes, so each replacement costs what it touches, and the list is written once.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._producers: dict[str, Node] = {}
+        self._readers: dict[str, list[Node]] = {}
+        # By id: nodes compare by what they hold. All of them stay in the graph's list until finish().
+        self._gone: set[int] = set()
+        self._instead: dict[int, Node] = {}
+        for node in graph:
+            self._enter(node)
+
+    def nodes(self, op: str) -> list[Node]:
+        """Those that the graph had at first."""
+        return [node for node in self._graph if node.op == op]
+
+    def producer(self, value: str) -> Node | None:
+        return self._producers.get(value)
+
+    def num_readers(self, value: str) -> int:
+        return len(self._readers.get(value, ()))
+
+    def only_reader(self, node: Node, op: str) -> Node | None:
+        """Who alone reads the first output of ``node``, if it is an ``op``."""
+        readers = self._readers.get(node.outputs[0], [])
+        return readers[0] if len(readers) == 1 and readers[0].op == op else None
+
+    def replace(self, removed: list[Node], fused: Node, *, at: Node) -> None:
+        """Puts ``fused`` in the place of ``at``, one of the ``removed``, and drops the others."""
+        for node in removed:
+            self._gone.add(id(node))
+            for value in node.outputs:
+                self._producers.pop(value, None)
+            for value in node.inputs:
+                self._readers[value] = [n for n in self._readers[value] if n is not node]
+        self._instead[id(at)] = fused
+        self._enter(fused)
+
+    def finish(self) -> None:
+        nodes = (self._instead.get(id(node), node) for node in self._graph)
+        self._graph.nodes = [node for node in nodes if id(node) not in self._gone]
+
+    def _enter(self, node: Node) -> None:
+        for value in node.outputs:
+            self._producers[value] = node
+        for value in node.inputs:
+            self._readers.setdefault(value, []).append(node)
 
 
-def _num_readers(graph: Graph, value: str) -> int:
-    return Counter(v for node in graph for v in node.inputs)[value]
-
-
-def _only_reader(graph: Graph, node: Node, op: str) -> Node | None:
-    readers = [n for n in graph if node.outputs[0] in n.inputs]
-    return readers[0] if len(readers) == 1 and readers[0].op == op else None
-
-
-def _chain(producers: dict[str, Node], value: str) -> list[Node] | None:
+def _chain(edit: _Edit, value: str) -> list[Node] | None:
     """[matmul, head_norm?, rope?] that ends in ``value``, or None."""
     chain: list[Node] = []
-    while (node := producers.get(value)) is not None and node.op in ("rope", "head_norm", "matmul"):
+    while (node := edit.producer(value)) is not None and node.op in ("rope", "head_norm", "matmul"):
         chain.insert(0, node)
         if node.op == "matmul":
             ops = [n.op for n in chain]
@@ -167,15 +212,3 @@ def _weight_in(chain: list[Node], op: str) -> str | None:
 def _rope_in(chain: list[Node]) -> int | None:
     table = next((node.attrs["table"] for node in chain if node.op == "rope"), None)
     return None if table is None else int(table)
-
-
-def _replace(graph: Graph, removed: list[Node], fused: Node, *, at: Node) -> None:
-    """Puts ``fused`` in the place of ``at`` and drops the others."""
-    gone = {id(node) for node in removed}
-    nodes: list[Node] = []
-    for node in graph:
-        if node is at:
-            nodes.append(fused)
-        elif id(node) not in gone:
-            nodes.append(node)
-    graph.nodes = nodes

@@ -25,7 +25,8 @@ class SpecialTokens:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         tokens, types = vocabulary.tokens, vocabulary.types
-        kinds = (TokenType.CONTROL, TokenType.UNKNOWN, TokenType.USER_DEFINED)
+        # Plain integers: a start waits until every type has been compared with them.
+        kinds = {int(TokenType.CONTROL), int(TokenType.UNKNOWN), int(TokenType.USER_DEFINED)}
         self._ids = {tokens[i]: i for i, kind in enumerate(types) if kind in kinds}
         self._user_ids = {text: i for text, i in self._ids.items() if types[i] == TokenType.USER_DEFINED}
         self._strips_after = {tokens[i] for i in vocabulary.strip_after_ids}

@@ -142,7 +142,7 @@ def read_vocabulary(metadata: Mapping[str, object], defaults: VocabularyDefaults
         tokens = [token or f"[EMPTY_{i}]" for i, token in enumerate(tokens)]
     ids = dict(zip(tokens, range(len(tokens)), strict=True))
     raw_types = number_list(metadata, "tokenizer.ggml.token_type", len(tokens))
-    types = [int(t) for t in raw_types] if raw_types else [int(TokenType.NORMAL)] * len(tokens)
+    types = list(map(int, raw_types)) if raw_types else [int(TokenType.NORMAL)] * len(tokens)
     by_text = _ids_of(ids, END_TOKENS | FILL_IN_TOKENS)
     written_as_text = {i for i in by_text if types[i] in (TokenType.NORMAL, TokenType.USER_DEFINED)}
     for token_id in by_text:
