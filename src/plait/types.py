@@ -6,8 +6,9 @@ another process and continued there (``GenerateRequest.produced_token_ids``).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+import msgspec
 
 MAX_N = 64
 MAX_LOGPROBS = 20
@@ -15,8 +16,7 @@ MAX_STOP_STRINGS = 16
 MAX_LOGIT_BIAS = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class SamplingParams:
+class SamplingParams(msgspec.Struct, frozen=True):
     """How tokens are chosen. The names and meanings are vLLM's and OpenAI's.
 
     Checked by ``plait.validation.validate_request`` in the front end and again at EngineCore admission.
@@ -55,12 +55,11 @@ class FinishReason(StrEnum):
     ERROR = "error"
 
 
-@dataclass(frozen=True, slots=True)
-class GenerateRequest:
+class GenerateRequest(msgspec.Struct, frozen=True):
     """One prompt for an engine: token ids, never text."""
 
     prompt_token_ids: tuple[int, ...]
-    sampling: SamplingParams = field(default_factory=SamplingParams)
+    sampling: SamplingParams = msgspec.field(default_factory=SamplingParams)
     tenant: str = ""
     """Set by the server, never by the client; salts the prefix cache."""
     priority: int = 0
@@ -71,8 +70,7 @@ class GenerateRequest:
     """Tokens that an earlier run of this request (n == 1) already produced; generation goes on after them."""
 
 
-@dataclass(frozen=True, slots=True)
-class TokenLogprob:
+class TokenLogprob(msgspec.Struct, frozen=True):
     token_id: int
     logprob: float
     rank: int
@@ -81,8 +79,7 @@ class TokenLogprob:
     """The best (token_id, logprob), best first."""
 
 
-@dataclass(frozen=True, slots=True)
-class TokenOutput:
+class TokenOutput(msgspec.Struct, frozen=True):
     """What one choice of a request produced since its last output. The last one has a finish_reason."""
 
     request_id: int
@@ -101,8 +98,7 @@ class TokenOutput:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class EngineInfo:
+class EngineInfo(msgspec.Struct, frozen=True):
     """What a front end must know of an engine."""
 
     model_name: str
@@ -116,8 +112,7 @@ class EngineInfo:
     isa: str
 
 
-@dataclass(frozen=True, slots=True)
-class Health:
+class Health(msgspec.Struct, frozen=True):
     is_alive: bool
     is_ready: bool
     is_progressing: bool

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,7 +26,7 @@ NAN, INF = float("nan"), float("inf")
 
 
 def make(**fields: Any) -> GenerateRequest:
-    envelope = {f.name for f in dataclasses.fields(GenerateRequest)}
+    envelope = {f.name for f in msgspec.structs.fields(GenerateRequest)}
     own = {name: fields.pop(name) for name in list(fields) if name in envelope}
     return GenerateRequest(**{"prompt_token_ids": (1, 2, 3), "sampling": SamplingParams(**fields), **own})
 
@@ -129,7 +129,7 @@ def test_objects_of_other_types_are_refused() -> None:
 
 
 def test_too_long_names_both_numbers() -> None:
-    wide = dataclasses.replace(INFO, num_kv_blocks=1000)
+    wide = msgspec.structs.replace(INFO, num_kv_blocks=1000)
     for fields, param, needed in [
         ({"prompt_token_ids": (1,) * 64}, "prompt", 80),
         ({"prompt_token_ids": (1,) * 64, "max_tokens": None}, "prompt", 65),
@@ -168,7 +168,7 @@ JUNK = st.one_of(
     st.tuples(st.tuples(st.integers(), st.floats())),
     st.dictionaries(st.integers(), st.floats(), max_size=2),
 )
-FIELDS = [f.name for f in dataclasses.fields(SamplingParams)] + [
+FIELDS = [f.name for f in msgspec.structs.fields(SamplingParams)] + [
     "prompt_token_ids",
     "tenant",
     "priority",

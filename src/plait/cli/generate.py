@@ -6,7 +6,6 @@ import json
 import sys
 import time
 from collections.abc import Iterable
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -99,6 +98,8 @@ def check(delta: TextDelta) -> None:
 
 def summarize(model: str, deltas: Iterable[TextDelta], begin_s: float) -> dict[str, Any]:
     """The whole answer as plain data. ``begin_s`` is ``time.monotonic()`` when the request was made."""
+    from msgspec.structs import asdict
+
     text = ""
     token_ids: list[int] = []
     first_s: float | None = None

@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -49,6 +48,8 @@ def serve(
 
 def _with_tenants(resolved: ResolvedConfig) -> ResolvedConfig:
     """With tenant_weights that name clients as the server does; says which names no client can have."""
+    from msgspec.structs import replace
+
     from plait.server import read_tenant_weights
 
     engine = resolved.config.engine

@@ -6,23 +6,22 @@ Pure functions over text, and a reader that takes the root of the file system: t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+
+import msgspec
 
 # Version 1 spells "no limit" as a number near 2**63 rounded to pages.
 _NO_LIMIT_BYTES = 1 << 60
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
+class Limit(msgspec.Struct, frozen=True):
     """One limit and the file that sets it."""
 
     value: float
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class CgroupLimits:
+class CgroupLimits(msgspec.Struct, frozen=True):
     """The tightest limit of each kind over the group and all its parents; None: none is set."""
 
     cpu_quota: Limit | None = None
@@ -32,8 +31,7 @@ class CgroupLimits:
     cpus_source: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Mount:
+class Mount(msgspec.Struct, frozen=True):
     """A mounted cgroup hierarchy. ``controllers`` is empty for version 2."""
 
     root: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from plait.errors import ConfigError
 
@@ -16,14 +16,13 @@ def format_bytes(num_bytes: float) -> str:
     return f"{num_bytes:.1f} TiB"
 
 
-@dataclass(slots=True)
-class MemoryLedger:
+class MemoryLedger(msgspec.Struct):
     """Sums entries under a budget. Not thread-safe: filled once, at start."""
 
     budget_bytes: int
     reserve_bytes: int = 0
     """What is left to the rest of the machine."""
-    entries: dict[str, int] = field(default_factory=dict)
+    entries: dict[str, int] = msgspec.field(default_factory=dict)
 
     @property
     def remaining_bytes(self) -> int:

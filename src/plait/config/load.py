@@ -8,10 +8,10 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Container, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 from pydantic import TypeAdapter, ValidationError
 
 from plait.config.model import ALIASES, SECTIONS, PlaitConfig, fold_concurrency
@@ -38,8 +38,7 @@ _MAX_SHOWN_CHARS = 80
 _QUOTED = re.compile(r"(['\"])[^'\"]{2,}\1|'[^']*\Z|\"[^\"]*\Z")
 
 
-@dataclass(frozen=True, slots=True)
-class FieldPlace:
+class FieldPlace(msgspec.Struct, frozen=True):
     """Where a setting lives: ``section`` is None for top-level fields."""
 
     section: str | None

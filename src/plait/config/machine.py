@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from plait.config.cgroup import CgroupLimits, parse_cpu_list, read_limits
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
+class Machine(msgspec.Struct, frozen=True):
     """A budget, not a description of the hardware: limits are already applied."""
 
     cpus: tuple[int, ...]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+
+import msgspec
 
 from plait.config.ledger import format_bytes
 from plait.config.machine import Machine
@@ -11,8 +12,7 @@ from plait.config.model import PlaitConfig
 from plait.errors import ConfigError
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(msgspec.Struct, frozen=True):
     """One resolved value."""
 
     name: str
@@ -20,8 +20,7 @@ class Choice:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class ResolvedConfig:
+class ResolvedConfig(msgspec.Struct, frozen=True):
     """A configuration whose machine-dependent values are settled. What depends on the model stays None."""
 
     config: PlaitConfig

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Annotated, Any, get_args
 
+import msgspec
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -76,13 +76,11 @@ Weights = Annotated[Text, AfterValidator(_check_weights)]
 """See parse_weights."""
 
 
-@dataclass(frozen=True, slots=True)
-class Secret:
+class Secret(msgspec.Struct, frozen=True):
     """Marks a field whose value no message, repr or dump shows."""
 
 
-@dataclass(frozen=True, slots=True)
-class Choices:
+class Choices(msgspec.Struct, frozen=True):
     """Marks a field of which users may set these values only. Programs that bring an engine of their own parts
     may set others, so the model itself does not ask for it."""
 

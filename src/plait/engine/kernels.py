@@ -6,15 +6,15 @@ A thin front of ``plait._native``; nothing here is used by an engine.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from plait import _native
 from plait.errors import ConfigError, ModelFileError, PlaitError
 from plait.weights.gguf import GgufFile
 
 
-@dataclass(frozen=True, slots=True)
-class KernelTiming:
+class KernelTiming(msgspec.Struct, frozen=True):
     """How long one unit of work takes: a product of a whole matrix, or one layer's attention of one sequence."""
 
     macs: float
@@ -27,8 +27,7 @@ class KernelTiming:
     """How the result differs from the scalar kernel's; "" when it does not."""
 
 
-@dataclass(frozen=True, slots=True)
-class AttentionWork:
+class AttentionWork(msgspec.Struct, frozen=True):
     """Queries at the end of sequences of ``context`` positions."""
 
     num_layers: int

@@ -6,8 +6,9 @@ Knows: the order of the steps. Must not know: threads, scheduling, requests.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from plait import _native
 from plait.errors import ConfigError, ModelFileError
@@ -24,8 +25,7 @@ from plait.weights.packed import CacheSettings
 _VECTOR_OPS = ("rms_norm", "head_norm")
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedModel:
+class LoadedModel(msgspec.Struct, frozen=True):
     """A model that is ready to run; immutable, shared by every engine of the process."""
 
     path: Path
@@ -36,7 +36,7 @@ class LoadedModel:
     kv_layout: _native.KvLayout
     isa: str
     isa_reason: str
-    phases_s: dict[str, float] = field(default_factory=dict)
+    phases_s: dict[str, float] = msgspec.field(default_factory=dict)
     """Seconds by phase: "read", then "fetch" (weights found in the cache) or "pack", then "plan"."""
     has_shared_weights: bool = False
     """The weights are the pages of a packed file, which processes share."""

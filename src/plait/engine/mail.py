@@ -5,24 +5,21 @@ Requests cross as they are (``_native.Request``), outputs as ``_native.OutputBat
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from plait.client import OutputCallback
 from plait.types import FinishReason, TokenOutput
 
 
-@dataclass(frozen=True, slots=True)
-class Abort:
+class Abort(msgspec.Struct, frozen=True):
     request_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(msgspec.Struct, frozen=True):
     """End what runs and leave."""
 
 
-@dataclass(frozen=True, slots=True)
-class MainEnded:
+class MainEnded(msgspec.Struct, frozen=True):
     """The last message of the main thread."""
 
     error: str | None

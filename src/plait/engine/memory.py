@@ -6,7 +6,7 @@ refused at start with the sums shown.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from plait.config import EngineConfig, MemoryLedger, format_bytes
 from plait.errors import ConfigError
@@ -18,8 +18,7 @@ _DEFAULT_TOKENS_PER_SEQUENCE = 2048
 _DEFAULT_MIN_CONTEXTS = 4
 
 
-@dataclass(frozen=True, slots=True)
-class ModelSizes:
+class ModelSizes(msgspec.Struct, frozen=True):
     """What the sums need of a model."""
 
     weight_bytes: int
@@ -30,8 +29,7 @@ class ModelSizes:
     vocab: int
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryPlan:
+class MemoryPlan(msgspec.Struct, frozen=True):
     ledger: MemoryLedger
     num_kv_blocks: int
     max_model_len: int

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+import msgspec
 
 from plait import _native
 
@@ -62,8 +63,7 @@ NewRing = Callable[[int, Any], Ring]
 """(capacity, bell)."""
 
 
-@dataclass(frozen=True, slots=True)
-class EngineParts:
+class EngineParts(msgspec.Struct, frozen=True):
     executor: Executor
     kv: _native.KvManager
     main_bell: Bell

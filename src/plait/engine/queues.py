@@ -8,15 +8,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from plait import _native
 from plait.errors import ConfigError
 
 
-@dataclass(frozen=True, slots=True)
-class QueueTiming:
+class QueueTiming(msgspec.Struct, frozen=True):
     """What native threads made of a queue."""
 
     runs_s: tuple[float, ...]

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from plait import _native
 from plait.engine.mail import Abort, Stop
@@ -22,8 +23,7 @@ _log = logging.getLogger(__name__)
 HEARTBEAT_S = 2.0
 
 
-@dataclass(slots=True)
-class LoopGauges:
+class LoopGauges(msgspec.Struct):
     """Written by the thread of the loop only, read by any."""
 
     steps_total: int = 0

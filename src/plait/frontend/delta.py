@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from plait.types import FinishReason
 
@@ -31,8 +33,7 @@ class TextLogprob(NamedTuple):
     top: tuple[TopLogprob, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(msgspec.Struct, frozen=True):
     prompt_tokens: int
     completion_tokens: int
     """Of this choice, so far."""
@@ -40,8 +41,7 @@ class Usage:
     """Prompt tokens that came from the prefix cache."""
 
 
-@dataclass(frozen=True, slots=True)
-class TextDelta:
+class TextDelta(msgspec.Struct, frozen=True):
     """What one choice gained since its last delta. The last delta of a choice has a finish_reason.
 
     ``text`` is final: whole code points, never a part of a stop string. It may lag behind ``token_ids`` while

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any, ParamSpec, TypeVar
+
+from msgspec.structs import replace
 
 from plait.client import EngineClient
 from plait.errors import InvalidRequestError

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class Buckets:
+class Buckets(msgspec.Struct, frozen=True):
     """A histogram at one moment: rising upper bounds with the observations up to each, and the sum of all."""
 
     cumulative: tuple[tuple[float, float], ...]
@@ -46,13 +46,12 @@ class Buckets:
         return low
 
 
-@dataclass(frozen=True, slots=True)
-class Readings:
+class Readings(msgspec.Struct, frozen=True):
     """The samples of one page."""
 
-    values: Mapping[str, float] = field(default_factory=dict)
+    values: Mapping[str, float] = msgspec.field(default_factory=dict)
     """Counters and gauges by name, summed over their labels."""
-    histograms: Mapping[str, Buckets] = field(default_factory=dict)
+    histograms: Mapping[str, Buckets] = msgspec.field(default_factory=dict)
 
 
 def read_page(page: str) -> Readings:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from plait.errors import ModelFileError
 from plait.plan.graph import Shape
 
 
-@dataclass(frozen=True, slots=True)
-class Hyperparameters:
+class Hyperparameters(msgspec.Struct, frozen=True):
     """What every architecture shares; ``shape`` holds the sizes."""
 
     architecture: str

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from plait.frontend import TextDelta, TextLogprob
 from plait.types import GenerateRequest
 
 
-@dataclass(frozen=True, slots=True)
-class Logprob:
+class Logprob(msgspec.Struct, frozen=True):
     """``rank`` is None for a chosen token that is not among the best that were asked for."""
 
     logprob: float
@@ -18,8 +19,7 @@ class Logprob:
     decoded_token: str
 
 
-@dataclass(frozen=True, slots=True)
-class CompletionOutput:
+class CompletionOutput(msgspec.Struct, frozen=True):
     """One of the n answers to a prompt."""
 
     index: int
@@ -34,8 +34,7 @@ class CompletionOutput:
     """The stop string or stop token (not EOS) that ended it."""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestOutput:
+class RequestOutput(msgspec.Struct, frozen=True):
     """A prompt and its answers."""
 
     request_id: str
@@ -47,7 +46,7 @@ class RequestOutput:
     """One per prompt token when asked for; None for the first, which nothing precedes."""
     num_cached_tokens: int = 0
     """Prompt tokens that came from the prefix cache."""
-    finished: bool = field(default=False)
+    finished: bool = False
 
 
 def empty_output(request_id: str, prompt: str | None, request: GenerateRequest) -> RequestOutput:

@@ -7,20 +7,20 @@ fuse it (passes.py), and lowering turns the fused form into the native plan (low
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+
+import msgspec
 
 Attr = str | int | float | None
 
 
-@dataclass(slots=True)
-class Node:
+class Node(msgspec.Struct):
     """One operation: ``outputs = op(inputs, weights; attrs)``."""
 
     op: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     weights: tuple[str, ...] = ()
-    attrs: dict[str, Attr] = field(default_factory=dict)
+    attrs: dict[str, Attr] = msgspec.field(default_factory=dict)
 
     def __str__(self) -> str:
         parts = [*self.inputs, *self.weights, *(f"{k}={v}" for k, v in self.attrs.items() if v is not None)]
@@ -28,16 +28,14 @@ class Node:
         return f"{left}{self.op}({', '.join(parts)})"
 
 
-@dataclass(frozen=True, slots=True)
-class Rope:
+class Rope(msgspec.Struct, frozen=True):
     """A rotary table: ``style`` is "interleaved" or "half"; one angle per pair of the rotated dimensions."""
 
     style: str
     inverse_freqs: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(msgspec.Struct, frozen=True):
     """The sizes that the whole graph shares."""
 
     num_layers: int

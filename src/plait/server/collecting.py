@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from plait.frontend import Generation, TextDelta, TextLogprob
 from plait.server.replies import UsageCounter
@@ -10,10 +10,9 @@ from plait.server.streaming import check_failure
 from plait.server.timing import RequestTimer
 
 
-@dataclass
-class CollectedChoice:
-    texts: list[str] = field(default_factory=list)
-    logprobs: list[TextLogprob] = field(default_factory=list)
+class CollectedChoice(msgspec.Struct):
+    texts: list[str] = msgspec.field(default_factory=list)
+    logprobs: list[TextLogprob] = msgspec.field(default_factory=list)
     finish_reason: str = ""
     stop_reason: str | int | None = None
 
@@ -29,11 +28,10 @@ class CollectedChoice:
             self.stop_reason = delta.stop_reason
 
 
-@dataclass
-class Collected:
-    choices: dict[tuple[int, int], CollectedChoice] = field(default_factory=dict)
+class Collected(msgspec.Struct):
+    choices: dict[tuple[int, int], CollectedChoice] = msgspec.field(default_factory=dict)
     """By request and index."""
-    prompt_logprobs: dict[int, tuple[TextLogprob, ...]] = field(default_factory=dict)
+    prompt_logprobs: dict[int, tuple[TextLogprob, ...]] = msgspec.field(default_factory=dict)
 
 
 async def collect(generation: Generation, usage: UsageCounter, timer: RequestTimer) -> Collected:

@@ -9,10 +9,10 @@ import asyncio
 import hmac
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 from starlette.types import Receive, Scope, Send
 
 from plait.server.body import convert, decode_json, read_body

@@ -5,10 +5,10 @@ Field names are the clients' (OpenAI's, plus vLLM's additions). null means the s
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import msgspec
+from msgspec.structs import replace
 
 from plait.errors import InvalidRequestError
 from plait.server.body import refuse_unknown

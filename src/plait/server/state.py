@@ -9,7 +9,8 @@ import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from plait.config.server import ServerConfig
 from plait.errors import ShuttingDownError

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from plait.errors import ModelFileError
 from plait.tokenizer.bpe import BYTE_OF_CHARACTER, BytePairModel
@@ -21,8 +22,7 @@ from plait.tokenizer.vocab import TokenType, Vocabulary, VocabularyDefaults, num
 logger = logging.getLogger("plait.tokenizer")
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(msgspec.Struct, frozen=True):
     """A piece of a rendered prompt."""
 
     text: str

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
+
+import msgspec
 
 from plait.errors import ModelFileError
 
@@ -50,8 +51,7 @@ class TokenType(IntEnum):
     BYTE = 6
 
 
-@dataclass(frozen=True, slots=True)
-class Vocabulary:
+class Vocabulary(msgspec.Struct, frozen=True):
     tokens: Sequence[str]
     ids: Mapping[str, int]
     """Text to id; of equal texts the last id wins."""
@@ -81,8 +81,7 @@ class Vocabulary:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class VocabularyDefaults:
+class VocabularyDefaults(msgspec.Struct, frozen=True):
     """What a file that says nothing means, by tokenizer model."""
 
     bos_token_id: int | None = None

@@ -7,16 +7,16 @@ or key, and what is wrong. Tensor data stays in the file: only the header is rea
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+
+import msgspec
 
 from plait import _native
 from plait.errors import ModelFileError
 
 
-@dataclass(frozen=True, slots=True)
-class TensorInfo:
+class TensorInfo(msgspec.Struct, frozen=True):
     """One tensor of a file."""
 
     name: str

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from plait import _native
 from plait.errors import ModelFileError
@@ -17,8 +18,7 @@ _log = logging.getLogger(__name__)
 FLOAT_TYPES = ("F32", "F16", "BF16")
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedWeights:
+class LoadedWeights(msgspec.Struct, frozen=True):
     """Native weights and where each tensor is in them."""
 
     native: _native.Weights

@@ -13,8 +13,9 @@ import hashlib
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from plait import _native
 from plait.weights.cache_folder import CacheError, CacheFolder, packed_name, temporary_name
@@ -29,8 +30,7 @@ _POLL_S = 0.02
 _MAX_TRIES = 3
 
 
-@dataclass(frozen=True, slots=True)
-class CacheSettings:
+class CacheSettings(msgspec.Struct, frozen=True):
     folder: Path
     max_bytes: int
     """What all packed files together may take."""
@@ -38,8 +38,7 @@ class CacheSettings:
     """Compute with the file's own pages, which processes share. None: unless only a copy has huge pages."""
 
 
-@dataclass(frozen=True, slots=True)
-class PackedTensors:
+class PackedTensors(msgspec.Struct, frozen=True):
     """The tensors of a packed file, in the order of its data."""
 
     matrices: Sequence[str]
@@ -52,8 +51,7 @@ class PackedTensors:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Wanted:
+class _Wanted(msgspec.Struct, frozen=True):
     key: str
     num_bytes: int
     num_threads: int

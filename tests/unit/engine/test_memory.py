@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-
+import msgspec
 import pytest
 
 from plait.config import EngineConfig
@@ -48,7 +47,7 @@ def test_memory_for_swapped_blocks_is_entered() -> None:
 
 @pytest.mark.parametrize("swap_mib", [600, 200 * 1024])
 def test_memory_for_swapped_blocks_is_named_when_nothing_fits_beside_it(swap_mib: int) -> None:
-    sizes = dataclasses.replace(SIZES, kv_block_bytes=64 * MIB)
+    sizes = msgspec.structs.replace(SIZES, kv_block_bytes=64 * MIB)
     with pytest.raises(ConfigError) as caught:
         plan(1024, EngineConfig(kv_swap_bytes=swap_mib * MIB), sizes=sizes)
     assert "kv_swap " in str(caught.value)
@@ -94,7 +93,7 @@ def test_what_does_not_fit_is_refused_with_the_sum(budget_mib: int, config: Engi
 
 def test_no_memory_for_a_pool_is_an_error() -> None:
     with pytest.raises(ConfigError, match="no memory is left for a KV cache"):
-        plan(1024, sizes=dataclasses.replace(SIZES, kv_block_bytes=1024 * MIB))
+        plan(1024, sizes=msgspec.structs.replace(SIZES, kv_block_bytes=1024 * MIB))
 
 
 def test_a_file_larger_than_memory_is_refused_before_it_is_loaded() -> None:

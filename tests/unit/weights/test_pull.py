@@ -8,10 +8,10 @@ import multiprocessing
 import threading
 import zipfile
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from plait.errors import ModelFileError
 from plait.weights import pull as pull_module

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from plait.bench.concurrency.records import read_record
 from plait.bench.concurrency.scenario import Scenario, known_loads, load_scenario
@@ -145,7 +146,7 @@ def test_work_is_what_the_scenario_says() -> None:
 
 def test_work_that_does_not_fit_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"requests of 202 tokens do not fit the engine's 100"):
-        draw_work(read(), 1, replace(INFO, max_model_len=100))
+        draw_work(read(), 1, structs.replace(INFO, max_model_len=100))
 
 
 def test_sizes_fall_evenly_into_factors_of_two() -> None:
