@@ -32,6 +32,11 @@ const char* code_name(plait::ErrorCode code) {
 
 NB_MODULE(_native, m) {
   m.doc() = "The native core of plait.";
+  // For what a fork inherits of its parent's engine: what is kept is not destroyed and counts as no leak.
+  m.def("keep_forever", [](nb::handle object) {
+    object.inc_ref();
+    nb::set_leak_warnings(false);
+  });
   static nb::object native_error =
       nb::steal(PyErr_NewException("plait._native.NativeError", PyExc_RuntimeError, nullptr));
   m.attr("NativeError") = native_error;

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 
 
+def keep_forever(arg: object, /) -> None: ...
+
 class NativeError(RuntimeError):
     pass
 

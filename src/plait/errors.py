@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 
 class PlaitError(Exception):
     """Base of every error that plait raises on purpose."""
@@ -46,3 +48,17 @@ class ModelFileError(PlaitError):
 
 class ConfigError(PlaitError):
     """A flag, environment variable or configuration file is wrong; the message names it."""
+
+
+def check_process(pid: int) -> None:
+    """Raises EngineDeadError in a process that was forked from ``pid``, where an engine has no threads."""
+    if os.getpid() != pid:
+        raise EngineDeadError(
+            f"this engine belongs to process {pid}, of which this one is a fork: threads do not come along. "
+            "Load the model after the fork, or start processes with the method spawn"
+        )
+
+
+def one_line(text: str) -> str:
+    """Text of any origin as one line that is safe to show in a terminal."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in " ".join(text.split()))

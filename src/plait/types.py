@@ -1,4 +1,4 @@
-"""Plain data that every layer shares. Level 0: standard library only.
+"""Plain data that every layer shares. Level 0: imports nothing of plait.
 
 All of it is immutable and serialisable: a request can be rebuilt from its fields, sent to
 another process and continued there (``GenerateRequest.produced_token_ids``).
@@ -6,6 +6,7 @@ another process and continued there (``GenerateRequest.produced_token_ids``).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 
 import msgspec
@@ -16,7 +17,9 @@ MAX_STOP_STRINGS = 16
 MAX_LOGIT_BIAS = 1024
 
 
-class SamplingParams(msgspec.Struct, frozen=True):
+# Users make and copy it: a dataclass names itself when a keyword is wrong, and dataclasses.replace works.
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
     """How tokens are chosen. The names and meanings are vLLM's and OpenAI's.
 
     Checked by ``plait.validation.validate_request`` in the front end and again at EngineCore admission.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import msgspec
@@ -168,7 +169,7 @@ JUNK = st.one_of(
     st.tuples(st.tuples(st.integers(), st.floats())),
     st.dictionaries(st.integers(), st.floats(), max_size=2),
 )
-FIELDS = [f.name for f in msgspec.structs.fields(SamplingParams)] + [
+FIELDS = [f.name for f in dataclasses.fields(SamplingParams)] + [
     "prompt_token_ids",
     "tenant",
     "priority",

@@ -24,7 +24,7 @@ from plait.cli.interrupts import (
     raise_on_termination,
 )
 from plait.cli.streams import OutputError, abandon_stdout, finish_stdout, take_over_streams
-from plait.errors import ConfigError, InvalidRequestError, PlaitError
+from plait.errors import ConfigError, InvalidRequestError, PlaitError, one_line
 
 USAGE_ERROR = 2
 FAILURE = 1
@@ -138,5 +138,5 @@ def _take_debug(arguments: list[str]) -> tuple[list[str], bool]:
 
 
 def _fail(message: str, code: int) -> None:
-    print("plait: " + " ".join(message.split()), file=sys.stderr)
+    print("plait: " + one_line(message), file=sys.stderr)
     sys.exit(code)

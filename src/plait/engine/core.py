@@ -24,7 +24,7 @@ from plait.engine.parts import EngineParts
 from plait.engine.scheduling import new_request, scheduler_limits
 from plait.engine.tracing import Trace, new_span
 from plait.engine.watch import SwapWatch, Watch
-from plait.errors import EngineDeadError, OverloadedError, PlaitError, ShuttingDownError
+from plait.errors import EngineDeadError, OverloadedError, PlaitError, ShuttingDownError, check_process
 from plait.types import (
     EngineInfo,
     GenerateRequest,
@@ -76,6 +76,7 @@ class EngineCore:
         self._num_overloaded = 0
         self._work_began_at = 0.0
         self._started_at = time.monotonic()
+        self._pid = os.getpid()
         self._is_closing = False
         self._is_ready = False
         self._dead_because: str | None = None
@@ -256,6 +257,9 @@ class EngineCore:
         Raises:
             PlaitError: all is closed, but the trace could not be written.
         """
+        if os.getpid() != self._pid:
+            self._leave_to_parent()
+            return
         with self._submit_lock:
             is_first = not self._is_closing
             self._is_closing = True
@@ -277,7 +281,12 @@ class EngineCore:
         finally:
             self._watch.stop()
 
+    def _leave_to_parent(self) -> None:
+        """In a fork: the threads are the parent's. Native destructors would wait for them, so none may run."""
+        _native.keep_forever(self)
+
     def _check_open(self) -> None:
+        check_process(self._pid)
         if self._dead_because is not None:
             raise EngineDeadError(self._dead_because)
         if self._is_closing:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
@@ -10,7 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 from msgspec.structs import replace
 
 from plait.client import EngineClient
-from plait.errors import InvalidRequestError
+from plait.errors import InvalidRequestError, ShuttingDownError, check_process
 from plait.frontend.delta import TextDelta
 from plait.frontend.generation import Generation, Mailbox, RunningRequests, SyncGeneration
 from plait.tokenizer import ChatTemplate, Tokenizer
@@ -38,6 +40,8 @@ class Frontend:
         self.tokenizer = tokenizer
         self.template = template
         self._pool = ThreadPoolExecutor(num_tokenizer_threads, thread_name_prefix="plait-tokenize")
+        self._pid = os.getpid()
+        self._is_closed = False
         self._mailboxes: dict[asyncio.AbstractEventLoop, Mailbox] = {}
 
     @property
@@ -46,6 +50,7 @@ class Frontend:
 
     def close(self) -> None:
         """Stop the tokenizer threads; the client belongs to whoever made it."""
+        self._is_closed = True
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     # Building requests. All of these raise InvalidRequestError.
@@ -92,7 +97,7 @@ class Frontend:
             name = param if error.param == "prompt" else error.param
             raise InvalidRequestError(error.message, param=name, code=error.code) from None
         if sampling.max_tokens is None:
-            sampling = replace(sampling, max_tokens=resolve_max_tokens(request, self.info))
+            sampling = dataclasses.replace(sampling, max_tokens=resolve_max_tokens(request, self.info))
             request = replace(request, sampling=sampling)
         return request
 
@@ -129,8 +134,20 @@ class Frontend:
         )
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a text function in the tokenizer pool; cancelling the wait drops it if it has not begun."""
-        return await asyncio.wrap_future(self._pool.submit(function, *args, **kwargs))
+        """Run a text function in the tokenizer pool; cancelling the wait drops it if it has not begun.
+
+        Raises:
+            ShuttingDownError: the frontend is closed.
+            EngineDeadError: this is a fork of its process.
+        """
+        check_process(self._pid)
+        try:
+            future = self._pool.submit(function, *args, **kwargs)
+        except RuntimeError:
+            if not self._is_closed:
+                raise
+            raise ShuttingDownError("the engine is shutting down") from None
+        return await asyncio.wrap_future(future)
 
     # Text and ids.
 
@@ -153,6 +170,14 @@ class Frontend:
                 "This model has no chat template, so it cannot answer chats; use completions.",
                 param="messages",
                 code="no_chat_template",
+            )
+        # A template may take a while for each message, and holds up others meanwhile.
+        if len(messages) > self.info.max_model_len:
+            raise InvalidRequestError(
+                f"This model's maximum context length is {self.info.max_model_len} tokens, but the chat has "
+                f"{len(messages)} messages.",
+                param="messages",
+                code="context_length_exceeded",
             )
         spans = self.template.render(
             [dict(message) for message in messages],

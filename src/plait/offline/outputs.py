@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-
-import msgspec
-from msgspec.structs import replace
+from dataclasses import dataclass, replace
 
 from plait.frontend import TextDelta, TextLogprob
 from plait.types import GenerateRequest
 
 
-class Logprob(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Logprob:
     """``rank`` is None for a chosen token that is not among the best that were asked for."""
 
     logprob: float
@@ -19,7 +18,8 @@ class Logprob(msgspec.Struct, frozen=True):
     decoded_token: str
 
 
-class CompletionOutput(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class CompletionOutput:
     """One of the n answers to a prompt."""
 
     index: int
@@ -34,7 +34,8 @@ class CompletionOutput(msgspec.Struct, frozen=True):
     """The stop string or stop token (not EOS) that ended it."""
 
 
-class RequestOutput(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class RequestOutput:
     """A prompt and its answers."""
 
     request_id: str

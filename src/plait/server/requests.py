@@ -5,6 +5,7 @@ Field names are the clients' (OpenAI's, plus vLLM's additions). null means the s
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, ClassVar
 
 import msgspec
@@ -204,7 +205,7 @@ def with_default_length(request: GenerateRequest, body: CompletionRequest) -> Ge
     if body.max_tokens is not None or left is None:
         return request
     default = max(DEFAULT_COMPLETION_TOKENS, request.sampling.min_tokens)
-    return replace(request, sampling=replace(request.sampling, max_tokens=min(left, default)))
+    return replace(request, sampling=dataclasses.replace(request.sampling, max_tokens=min(left, default)))
 
 
 def check_streaming(request: SamplingFields) -> None:

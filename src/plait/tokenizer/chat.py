@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from jinja2 import Template
 from jinja2.exceptions import SecurityError, TemplateError, TemplateSyntaxError
 
-from plait.errors import InvalidRequestError
+from plait.errors import InvalidRequestError, one_line
 from plait.tokenizer.budget import MAX_RENDER_S, Budget, BudgetError
 from plait.tokenizer.provenance import TemplateText, joined, pieces_of, trusted
 from plait.tokenizer.sandbox import TemplateEnvironment
@@ -178,7 +178,7 @@ def _size(value: Any, depth: int = 0) -> int:
 
 
 def _reason(error: BaseException) -> str:
-    """One line for the client."""
+    """One line for the client; it may hold what the model file says."""
     if isinstance(error, TemplateSyntaxError):
         text = f"line {error.lineno}: {error.message}"
     elif isinstance(error, RecursionError):
@@ -187,7 +187,7 @@ def _reason(error: BaseException) -> str:
         text = str(error)
     else:
         text = f"{type(error).__name__}: {error}"
-    return text[:_MAX_REASON_CHARS]
+    return one_line(text[:_MAX_REASON_CHARS])
 
 
 def _raise_exception(message: object = "") -> NoReturn:

@@ -174,7 +174,7 @@ def test_without_a_target_slices_go_by_what_the_decodes_take() -> None:
         plan = driver.plan()
         assert plan is not None
         driver.take_result()
-    assert 20 <= plan.num_prefill_tokens <= 28, "1.2 times 20 ms"
+    assert 14 <= plan.num_prefill_tokens <= 20, "0.8 times 20 ms, and some more since contexts grow"
 
 
 def test_chunks_respect_their_cap() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from plait.errors import InvalidRequestError
+from plait.errors import InvalidRequestError, ShuttingDownError
 from plait.frontend import Frontend
 from plait.types import SamplingParams
 from tests.fakes.fake_client import FakeClient
@@ -74,6 +74,31 @@ def test_bad_values_name_their_field(frontend: Frontend) -> None:
     assert refusal(frontend, [1, 10**30], param="prompt[1]").param == "prompt[1]"
     assert refusal(frontend, "a", temperature=float("nan")).param == "temperature"
     assert refusal(frontend, "a", logit_bias=((10**9, 1.0),)).param == "logit_bias"
+
+
+def test_more_messages_than_tokens_are_not_rendered() -> None:
+    class NoTemplate:
+        def render(self, *arguments: Any, **keywords: Any) -> None:
+            raise AssertionError("it takes time, while others wait")
+
+    client = FakeClient(max_model_len=LIMIT)
+    frontend = Frontend(client, FakeTokenizer(), NoTemplate())  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequestError) as caught:
+        frontend.build_chat([{"role": "user", "content": "a"}] * (LIMIT + 1), SamplingParams())
+    assert (caught.value.code, caught.value.param) == ("context_length_exceeded", "messages")
+    assert str(LIMIT) in caught.value.message
+    assert str(LIMIT + 1) in caught.value.message
+    frontend.close()
+    client.close()
+
+
+def test_a_closed_frontend_says_so() -> None:
+    client = FakeClient(max_model_len=LIMIT)
+    frontend = Frontend(client, FakeTokenizer(), FakeTemplate())  # type: ignore[arg-type]
+    frontend.close()
+    with pytest.raises(ShuttingDownError, match="shutting down"):
+        asyncio.run(frontend.prepare_completion("a", SamplingParams()))
+    client.close()
 
 
 def test_chat_is_rendered_with_control_tokens_of_the_template_only(frontend: Frontend) -> None:

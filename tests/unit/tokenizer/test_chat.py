@@ -267,6 +267,19 @@ class TestConventions:
             render("{{ raise_exception('roles must alternate') }}")
         assert (caught.value.param, caught.value.code) == ("messages", "chat_template_refused")
 
+    @pytest.mark.parametrize(
+        "source",
+        [
+            "{{ raise_exception('a\x1b[31m\nb') }}",
+            "{{ messages['a\x1b[31mb']() }}",
+            "{% for x in 'a\x1b[31mb' %}",
+        ],
+    )
+    def test_what_the_file_says_drives_no_terminal(self, source: str) -> None:
+        with pytest.raises(InvalidRequestError) as caught:
+            render(source)
+        assert caught.value.message.isprintable()
+
 
 def test_no_template_in_the_file(byte_level_metadata: dict[str, object]) -> None:
     assert ChatTemplate.from_metadata(byte_level_metadata) is None
