@@ -47,6 +47,21 @@ _MAX_RETRY_AFTER_S = 60.0
 _WARM_UP_TENANT = "plait.warm-up"
 
 
+class _Death:
+    """Why an engine is dead, if it is: the first reason that was told. Any thread.
+
+    No part of the core, so that its driver does not refer back to it: a closed engine is then gone, with its weights
+    and its KV cache, when its last user drops it, and need not wait for the garbage collector.
+    """
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+
+    def __call__(self, reason: str) -> None:
+        if self.reason is None:
+            self.reason = reason
+
+
 class EngineCore:
     """Thread-safe. start() before the first submit(), close() at the end."""
 
@@ -79,7 +94,7 @@ class EngineCore:
         self._pid = os.getpid()
         self._is_closing = False
         self._is_ready = False
-        self._dead_because: str | None = None
+        self._death = _Death()
         self._metrics_base: dict[str, float] = {}
         self._kv = parts.kv
         self._swap = parts.swap
@@ -89,7 +104,7 @@ class EngineCore:
         # Room for every request that may be live, its abort, and the stop.
         num_messages = 2 * (config.max_queued_requests + config.max_batch_size) + 16
         self._driver: Driver = new_driver(
-            config.engine_mode, parts, self._scheduler, self._live, num_messages, self._on_death
+            config.engine_mode, parts, self._scheduler, self._live, num_messages, self._death
         )
 
     def start(self) -> None:
@@ -142,8 +157,8 @@ class EngineCore:
             self._num_submitted_choices += request.sampling.n
             self._num_submitted_tokens += num_tokens
         # A death between the check and the insertion has not seen this request.
-        if self._dead_because is not None and self._live.pop(request_id, None) is not None:
-            raise EngineDeadError(self._dead_because)
+        if self._death.reason is not None and self._live.pop(request_id, None) is not None:
+            raise EngineDeadError(self._death.reason)
         return request_id
 
     def abort(self, request_id: int) -> None:
@@ -153,13 +168,13 @@ class EngineCore:
             return
         live.is_aborted = True
         while not self._driver.try_send(Abort(request_id)):
-            if self._dead_because is not None or self._is_closing:
+            if self._death.reason is not None or self._is_closing:
                 return
             time.sleep(0.001)
 
     def health(self) -> Health:
-        if self._dead_because is not None:
-            return Health(False, False, False, self._dead_because)
+        if self._death.reason is not None:
+            return Health(False, False, False, self._death.reason)
         if self._is_closing:
             return Health(True, False, True, "shutting down")
         if not self._is_ready:
@@ -265,7 +280,7 @@ class EngineCore:
             self._is_closing = True
         if is_first:
             atexit.unregister(self.close)
-            while not self._driver.try_send(Stop()) and self._dead_because is None:
+            while not self._driver.try_send(Stop()) and self._death.reason is None:
                 time.sleep(0.001)
         try:
             if not self._driver.join(_CLOSE_TIMEOUT_S):
@@ -287,8 +302,8 @@ class EngineCore:
 
     def _check_open(self) -> None:
         check_process(self._pid)
-        if self._dead_because is not None:
-            raise EngineDeadError(self._dead_because)
+        if self._death.reason is not None:
+            raise EngineDeadError(self._death.reason)
         if self._is_closing:
             raise ShuttingDownError("the engine is shutting down", retry_after_s=1.0)
 
@@ -357,11 +372,7 @@ class EngineCore:
             self.close()
             raise EngineDeadError(f"the warm-up failed: {failures[0]}")
 
-    def _on_death(self, reason: str) -> None:
-        if self._dead_because is None:
-            self._dead_because = reason
-
     def _die(self, reason: str) -> None:
         """Nothing more will be served: tell everyone who waits."""
-        self._on_death(reason)
-        self._driver.end_live(self._dead_because or reason)
+        self._death(reason)
+        self._driver.end_live(self._death.reason or reason)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from plait import _native
 from plait.engine.delivery import Delivery
@@ -26,6 +27,16 @@ _log = logging.getLogger(__name__)
 _TRANSFER_S = 0.002
 
 
+def _new_abort(steps: StepLoop, has_news: asyncio.Event) -> Callable[[int], None]:
+    """Knows no driver: one that refers to itself outlives its engine until the garbage collector comes."""
+
+    def abort(request_id: int) -> None:
+        steps.take(Abort(request_id))
+        has_news.set()
+
+    return abort
+
+
 class CoroutineDriver:
     """See plait.engine.driver.Driver."""
 
@@ -37,17 +48,17 @@ class CoroutineDriver:
         num_messages: int,
         on_death: OnDeath,
     ) -> None:
+        self._has_news = asyncio.Event()
         self._steps = StepLoop(scheduler, parts.executor, max_in_flight=1, swap=parts.swap)
         if parts.run_next is None:
             raise ValueError("this mode needs an executor that runs steps on the calling thread")
         self._run_next = parts.run_next
         # Nobody waits at this bell: the event loop has its own.
         self._submissions = parts.new_mpsc_ring(num_messages, parts.new_bell())
-        self._delivery = Delivery(live, self._abort)
+        self._delivery = Delivery(live, _new_abort(self._steps, self._has_news))
         self._on_death = on_death
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = new_thread("plait-engine", self._run)
-        self._has_news = asyncio.Event()
         self._has_step = asyncio.Event()
         self._has_outputs = asyncio.Event()
         self._outputs: list[_native.OutputBatch] = []
@@ -90,10 +101,6 @@ class CoroutineDriver:
                 loop.call_soon_threadsafe(self._has_news.set)
             except RuntimeError:
                 return  # the loop is closed: whoever closed it ended what was live
-
-    def _abort(self, request_id: int) -> None:
-        self._steps.take(Abort(request_id))
-        self._has_news.set()
 
     def _run(self) -> None:
         loop = self._loop
