@@ -1,4 +1,4 @@
-"""The exception tree, sorted by who must act. Level 0: standard library only."""
+"""The exception tree, sorted by who must act, and what several of its members need. Level 0: standard library only."""
 
 from __future__ import annotations
 

@@ -187,7 +187,7 @@ def _reason(error: BaseException) -> str:
         text = str(error)
     else:
         text = f"{type(error).__name__}: {error}"
-    return one_line(text[:_MAX_REASON_CHARS])
+    return one_line(text[:_MAX_REASON_CHARS])[:_MAX_REASON_CHARS]
 
 
 def _raise_exception(message: object = "") -> NoReturn:

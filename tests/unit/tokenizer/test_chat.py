@@ -280,6 +280,11 @@ class TestConventions:
             render(source)
         assert caught.value.message.isprintable()
 
+    def test_what_the_file_says_stays_short(self) -> None:
+        with pytest.raises(InvalidRequestError) as caught:
+            render("{{ raise_exception('\x1b' * 400) }}")
+        assert len(caught.value.message) < 600
+
 
 def test_no_template_in_the_file(byte_level_metadata: dict[str, object]) -> None:
     assert ChatTemplate.from_metadata(byte_level_metadata) is None
