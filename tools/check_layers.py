@@ -18,7 +18,7 @@ LEVEL_1 = {"messages", "metrics", "client", "tokenizer", "weights", "plan"}
 
 # What each part of plait may import from plait; a part may always import itself.
 PYTHON: dict[str, set[str]] = {
-    "__init__": {"offline", "types"},
+    "__init__": {"errors", "offline", "types"},
     "errors": set(),
     "types": set(),
     "validation": {"errors", "types"},

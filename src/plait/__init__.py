@@ -5,13 +5,29 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from plait.offline import LLM, AsyncLLM
+    from plait.errors import PlaitError
+    from plait.offline import LLM, AsyncLLM, CompletionOutput, RequestOutput
     from plait.types import SamplingParams
 
 __version__ = "0.1.0"
-__all__ = ["LLM", "AsyncLLM", "SamplingParams", "__version__"]
+__all__ = [
+    "LLM",
+    "AsyncLLM",
+    "CompletionOutput",
+    "PlaitError",
+    "RequestOutput",
+    "SamplingParams",
+    "__version__",
+]
 
-_MODULES = {"LLM": "plait.offline", "AsyncLLM": "plait.offline", "SamplingParams": "plait.types"}
+_MODULES = {
+    "LLM": "plait.offline",
+    "AsyncLLM": "plait.offline",
+    "CompletionOutput": "plait.offline",
+    "PlaitError": "plait.errors",
+    "RequestOutput": "plait.offline",
+    "SamplingParams": "plait.types",
+}
 
 
 if not TYPE_CHECKING:  # type checkers must see the names above, not `object`

@@ -49,6 +49,18 @@ class SamplingParams:
     include_stop_str_in_output: bool = False
     skip_special_tokens: bool = True
 
+    def __post_init__(self) -> None:
+        """Lists, a single stop string and a dict of biases are taken too, as vLLM's users write them."""
+        # What is of another type stays as it is, for the validation to judge.
+        if isinstance(self.stop, str):
+            object.__setattr__(self, "stop", (self.stop,))
+        if isinstance(self.logit_bias, dict):
+            object.__setattr__(self, "logit_bias", tuple(self.logit_bias.items()))
+        for name in ("stop", "stop_token_ids", "logit_bias"):
+            value = getattr(self, name)
+            if isinstance(value, list):
+                object.__setattr__(self, name, tuple(value))
+
 
 class FinishReason(StrEnum):
     STOP = "stop"

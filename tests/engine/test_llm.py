@@ -88,6 +88,7 @@ def test_bad_requests_name_the_field(llm: LLM) -> None:
     with pytest.raises(InvalidRequestError) as caught:
         llm.generate(["fine", ""], GREEDY)
     assert caught.value.param == "prompts[1]"
+    assert str(caught.value).startswith("prompts[1]: ")
     with pytest.raises(ConfigError, match="unknown engine setting max_model_length"):
         LLM("nowhere.gguf", max_model_length=3)
 

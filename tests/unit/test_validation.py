@@ -55,8 +55,11 @@ def refused(**fields: Any) -> InvalidRequestError:
         {"max_tokens": None},
         {"max_tokens": 1, "min_tokens": 1},
         {"stop": ("a", "\n"), "stop_token_ids": (0, 99)},
+        {"stop": ["a", "\n"], "stop_token_ids": [0, 99]},
+        {"stop": "abc"},
         {"logprobs": 0, "prompt_logprobs": MAX_LOGPROBS},
         {"logit_bias": ((5, -100), (6, 100.0))},
+        {"logit_bias": {5: -100, 6: 100.0}},
         {"presence_penalty": -2, "frequency_penalty": 2, "repetition_penalty": 1.3},
         {"deadline_s": 0.5, "priority": -3, "tenant": "x"},
         {"produced_token_ids": (4, 5)},
@@ -86,7 +89,7 @@ BAD: list[tuple[str, Any]] = [
     *[("ignore_eos", x) for x in (1, None)],
     ("include_stop_str_in_output", 0),
     ("skip_special_tokens", "yes"),
-    *[("stop", x) for x in (("",), ("a",) * (MAX_STOP_STRINGS + 1), "abc", (1,), ("x" * 5000,))],
+    *[("stop", x) for x in (("",), ("a",) * (MAX_STOP_STRINGS + 1), 5, (1,), ("x" * 5000,), ("a\ud800",))],
     *[("stop_token_ids", x) for x in ((100,), (-1,), (True,), (1,) * 1025, 5)],
     *[("logprobs", x) for x in (-1, MAX_LOGPROBS + 1, True, 1.0)],
     *[("prompt_logprobs", x) for x in (-1, MAX_LOGPROBS + 1, True)],
@@ -99,7 +102,8 @@ BAD: list[tuple[str, Any]] = [
             ((5, 1.0), (5, 2.0)),
             ((True, 1.0),),
             ((5,),),
-            {5: 1.0},
+            {5: 101.0},
+            5,
             tuple((0, 1.0) for _ in range(MAX_LOGIT_BIAS + 1)),
         )
     ],
@@ -115,6 +119,12 @@ def test_bad_values_name_their_field(field: str, value: Any) -> None:
     error = refused(**{field: value})
     assert error.param == ("prompt" if field == "prompt_token_ids" else field)
     assert error.code == "invalid_value"
+
+
+def test_sampling_params_of_lists_are_those_of_tuples() -> None:
+    listed = SamplingParams(stop=["a"], stop_token_ids=[1, 2], logit_bias={5: 1.0})  # type: ignore[arg-type]
+    assert listed == SamplingParams(stop=("a",), stop_token_ids=(1, 2), logit_bias=((5, 1.0),))
+    assert len({listed, SamplingParams(stop="a"), SamplingParams(stop=("a",))}) == 2  # type: ignore[arg-type]
 
 
 def test_produced_tokens_need_a_single_plain_choice() -> None:

@@ -94,8 +94,9 @@ class Frontend:
         try:
             validate_request(request, self.info)
         except InvalidRequestError as error:
-            name = param if error.param == "prompt" else error.param
-            raise InvalidRequestError(error.message, param=name, code=error.code) from None
+            if error.param != "prompt" or param == "prompt":
+                raise
+            raise InvalidRequestError(_naming(error.message, param), param=param, code=error.code) from None
         if sampling.max_tokens is None:
             sampling = dataclasses.replace(sampling, max_tokens=resolve_max_tokens(request, self.info))
             request = replace(request, sampling=sampling)
@@ -196,8 +197,9 @@ class Frontend:
         limit = self.info.max_model_len
         at_least = self.tokenizer.min_num_tokens(text)
         if at_least > limit:
+            message = f"This model's maximum context length is {limit} tokens, but the prompt has at least {at_least}."
             raise InvalidRequestError(
-                f"This model's maximum context length is {limit} tokens, but the prompt has at least {at_least}.",
+                _naming(message, param),
                 param=param,
                 code="context_length_exceeded",
             )
@@ -240,3 +242,8 @@ class Frontend:
                 self._mailboxes.pop(closed, None)
             mailbox = self._mailboxes[loop] = Mailbox(loop)
         return mailbox
+
+
+def _naming(message: str, param: str) -> str:
+    """A message about a prompt; of several, only the name tells which."""
+    return f"{param}: {message}" if param.endswith("]") else message

@@ -72,6 +72,8 @@ def read_chat(messages: Messages, param: str = "messages") -> Messages:
         if not isinstance(message.get("role"), str):
             raise _wrong(f"{where} needs a role, a text such as 'user'", f"{where}.role")
         content = message.get("content")
+        if content is None and not message.get("tool_calls"):
+            raise _wrong(f"{where} needs a content, a text or a list of text parts", f"{where}.content")
         if content is not None and not isinstance(content, str) and not _is_list(content):
             what = f"must be a text or a list of text parts, not {_kind(content)}"
             raise _wrong(f"{where}.content {what}", f"{where}.content")

@@ -100,6 +100,8 @@ NO_CHATS = [
     [{}],
     [{"content": "x"}],
     [{"role": 5, "content": "x"}],
+    [{"role": "user"}],
+    [{"role": "user", "content": None}],
     [{"role": "user", "content": 5}],
     [{"role": "user", "content": b"x"}],
     [{"role": "user", "content": "x"}, "y"],
