@@ -8,8 +8,10 @@ Seconds count from the begin of the trace. Without --begin the window starts whe
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import json
+import os
 import sys
 from collections import defaultdict
 from collections.abc import Iterable
@@ -154,8 +156,10 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     begin_ns = trace.ready_ns if options.begin is None else int(options.begin * 1e9)
     end_ns = trace.end_ns if options.end is None else int(options.end * 1e9)
-    for line in report(trace, begin_ns, end_ns):
-        print(line)
+    with contextlib.suppress(BrokenPipeError):  # whoever reads has seen enough
+        print("\n".join(report(trace, begin_ns, end_ns)), flush=True)
+        return 0
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 

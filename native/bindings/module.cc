@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "bindings/bindings.h"
+#include "fileio/bus_error.h"
 
 namespace nb = nanobind;
 
@@ -37,6 +38,9 @@ NB_MODULE(_native, m) {
     object.inc_ref();
     nb::set_leak_warnings(false);
   });
+  m.def("explain_bus_errors", &plait::explain_bus_errors,
+        "For commands: a bus error (a mapped file became shorter) is explained on stderr before it ends the "
+        "process.");
   static nb::object native_error =
       nb::steal(PyErr_NewException("plait._native.NativeError", PyExc_RuntimeError, nullptr));
   m.attr("NativeError") = native_error;

@@ -89,8 +89,8 @@ class Runner {
   void run_op(const GatedOp& op, MicroBatch& batch, Crew& crew);
   void run_op(const LogitsOp& op, MicroBatch& batch, Crew& crew);
 
-  void attend(const AttentionOp& op, MicroBatch& batch, const AttentionTask& task, int32_t head,
-              Member& member);
+  AttentionArgs attention_args(const AttentionOp& op, const MicroBatch& batch, int32_t chunk) const;
+  void attend(const AttentionOp& op, MicroBatch& batch, int32_t chunk, Member& member);
   float* partials_of(const AttentionOp& op, MicroBatch& batch, const AttentionMerge& merge, int32_t head);
   int64_t partial_size(const AttentionOp& op) const;
   void merge(const AttentionOp& op, MicroBatch& batch, const AttentionMerge& merge, int32_t head,

@@ -17,8 +17,7 @@ int32_t first_partition(const AttentionOp& op, int32_t position) {
 void Runner::run_op(const AttentionOp& op, MicroBatch& batch, Crew& crew) {
   const int32_t num_kv_heads = plan_->kv.num_kv_heads;
   crew.run(static_cast<int32_t>(batch.tasks.size()) * num_kv_heads, [&](int32_t chunk, int32_t member) {
-    attend(op, batch, batch.tasks[static_cast<size_t>(chunk / num_kv_heads)], chunk % num_kv_heads,
-           members_[static_cast<size_t>(member)]);
+    attend(op, batch, chunk, members_[static_cast<size_t>(member)]);
   });
   if (batch.merges.empty()) return;
   crew.run(static_cast<int32_t>(batch.merges.size()) * num_kv_heads, [&](int32_t chunk, int32_t member) {
@@ -27,39 +26,50 @@ void Runner::run_op(const AttentionOp& op, MicroBatch& batch, Crew& crew) {
   });
 }
 
-void Runner::attend(const AttentionOp& op, MicroBatch& batch, const AttentionTask& task, int32_t head,
-                    Member& member) {
-  const int32_t position0 = batch.positions[static_cast<size_t>(task.row0)];
-  if (task.partition >= 0 && task.partition < first_partition(op, position0)) return;
+// A chunk is a kv head of a task, by task, then head. What a member writes is not set.
+AttentionArgs Runner::attention_args(const AttentionOp& op, const MicroBatch& batch, int32_t chunk) const {
   const KvLayout& layout = plan_->kv;
-  const int32_t group = op.num_heads / layout.num_kv_heads;
-  const int32_t group_cols = group * layout.head_dim;
-  const int64_t q_stride = int64_t{op.num_heads} * layout.head_dim;
+  const AttentionTask& task = batch.task_of(chunk, layout.num_kv_heads);
   AttentionArgs args;
   args.layout = &layout;
   args.pool = kv_->pool();
   args.block_table = step_->block_tables[static_cast<size_t>(task.seq)].data();
   args.layer = op.layer;
-  args.kv_head = head;
-  args.group = group;
-  args.q = batch.rows_of(op.q) + task.row0 * q_stride + int64_t{head} * group_cols;
-  args.q_stride = q_stride;
+  args.kv_head = chunk % layout.num_kv_heads;
+  args.group = op.num_heads / layout.num_kv_heads;
+  args.q_stride = int64_t{op.num_heads} * layout.head_dim;
+  args.q =
+      batch.rows_of(op.q) + task.row0 * args.q_stride + int64_t{args.kv_head} * args.group * layout.head_dim;
   args.num_queries = task.num_queries;
-  args.position0 = position0;
+  args.position0 = batch.positions[static_cast<size_t>(task.row0)];
   args.window = op.window;
   args.scale = op.scale;
   args.softcap = op.softcap;
+  return args;
+}
+
+void Runner::attend(const AttentionOp& op, MicroBatch& batch, int32_t chunk, Member& member) {
+  const int32_t num_kv_heads = plan_->kv.num_kv_heads;
+  const AttentionTask& task = batch.task_of(chunk, num_kv_heads);
+  AttentionArgs args = attention_args(op, batch, chunk);
+  if (task.partition >= 0 && task.partition < first_partition(op, args.position0)) return;
   args.out = member.tile.data();
-  args.out_stride = group_cols;
+  args.out_stride = int64_t{args.group} * plan_->kv.head_dim;
   args.scratch = member.attention.data();
+  // The next chunk is this member's, too, unless its share ends here.
+  if (chunk + 1 < static_cast<int32_t>(batch.tasks.size()) * num_kv_heads) {
+    args.next =
+        range_of(attention_args(op, batch, chunk + 1), batch.task_of(chunk + 1, num_kv_heads).partition);
+  }
   if (task.partition >= 0) {
-    kernels_.attention_partial(args, task.partition,
-                               partials_of(op, batch, batch.merges[static_cast<size_t>(task.merge)], head) +
-                                   task.partition * task.num_queries * partial_size(op));
+    kernels_.attention_partial(
+        args, task.partition,
+        partials_of(op, batch, batch.merges[static_cast<size_t>(task.merge)], args.kv_head) +
+            task.partition * task.num_queries * partial_size(op));
     return;
   }
   kernels_.attention(args);
-  quantize_tile(op, batch, task.row0, task.num_queries, head, args.out);
+  quantize_tile(op, batch, task.row0, task.num_queries, args.kv_head, args.out);
 }
 
 // The partial results of a tile and kv head, in rising order of their partitions.

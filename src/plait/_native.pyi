@@ -5,6 +5,11 @@ from collections.abc import Sequence
 
 def keep_forever(arg: object, /) -> None: ...
 
+def explain_bus_errors() -> None:
+    """
+    For commands: a bus error (a mapped file became shorter) is explained on stderr before it ends the process.
+    """
+
 class NativeError(RuntimeError):
     pass
 

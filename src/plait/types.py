@@ -39,6 +39,7 @@ class SamplingParams:
     max_tokens: int | None = 16
     """None: what is left of the context."""
     min_tokens: int = 0
+    """So many tokens are not ended by EOS, a stop token or a stop string."""
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False

@@ -46,13 +46,9 @@ inline void walk_partition(const AttentionArgs& args, const Work& w, const Walk&
 void attention(const AttentionArgs& args) {
   const Work w = start_work(args);
   for (int32_t row = 0; row < w.num_rows; ++row) w.total_sum[row] = 0.0F;
-  const int32_t begin = w.first_position(0);
-  const int32_t end = w.end_position(w.num_rows - 1);
-  const bool has_next_head = args.kv_head + 1 < args.layout->num_kv_heads;
-  for (int32_t start = begin / kPartition * kPartition; start < end; start += kPartition) {
-    Walk walk{std::max(begin, start), std::min(end, start + kPartition), end};
-    if (has_next_head) walk.next_head = args.kv_head + 1, walk.next_begin = begin, walk.next_end = end;
-    walk_partition(args, w, walk);
+  const KvRange seen = range_of(args, -1);
+  for (int32_t start = seen.begin / kPartition * kPartition; start < seen.end; start += kPartition) {
+    walk_partition(args, w, {std::max(seen.begin, start), std::min(seen.end, start + kPartition), seen.end});
     for (int32_t row = 0; row < w.num_rows; ++row) {
       merge_partial(w.max[row], w.sum[row], w.acc + row * w.head_dim, w.head_dim, w.total_max[row],
                     w.total_sum[row], w.total + row * w.head_dim);
@@ -66,16 +62,8 @@ void attention(const AttentionArgs& args) {
 
 void attention_partial(const AttentionArgs& args, int32_t partition, float* partial) {
   const Work w = start_work(args);
-  const int32_t begin = std::max(w.first_position(0), partition * kPartition);
-  const int32_t last = w.end_position(w.num_rows - 1);
-  const int32_t end = std::min(last, (partition + 1) * kPartition);
-  Walk walk{begin, end, end};
-  if (args.kv_head + 1 < args.layout->num_kv_heads) {
-    walk.next_head = args.kv_head + 1, walk.next_begin = begin, walk.next_end = end;
-  } else {
-    walk.next_head = 0, walk.next_begin = end, walk.next_end = last;
-  }
-  walk_partition(args, w, walk);
+  const KvRange seen = range_of(args, partition);
+  walk_partition(args, w, {seen.begin, seen.end, seen.end});
   for (int32_t row = 0; row < w.num_rows; ++row) {
     float* out = partial + row * (2 + w.head_dim);
     out[0] = w.max[row];

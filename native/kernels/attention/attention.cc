@@ -1,5 +1,7 @@
 #include "kernels/attention/attention.h"
 
+#include <algorithm>
+
 #include "kernels/attention/work.h"
 #include "kernels/lanes/target.h"
 
@@ -15,6 +17,16 @@ size_t padded_rows(int32_t group, int32_t num_queries) {
 }
 
 }  // namespace
+
+KvRange range_of(const AttentionArgs& args, int32_t partition) {
+  KvRange range{args.block_table, args.kv_head, 0, args.position0 + args.num_queries};
+  if (args.window > 0) range.begin = std::max(0, args.position0 + 1 - args.window);
+  if (partition >= 0) {
+    range.begin = std::max(range.begin, partition * kPartition);
+    range.end = std::min(range.end, (partition + 1) * kPartition);
+  }
+  return range;
+}
 
 size_t attention_scratch_bytes(const KvLayout& layout, int32_t group, int32_t num_queries) {
   const auto head_dim = static_cast<size_t>(layout.head_dim);

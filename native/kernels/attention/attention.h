@@ -71,6 +71,14 @@ struct KvLayout {
 using KvWriteFn = void (*)(const KvLayout& layout, std::byte* block, int32_t layer, int32_t head,
                            int32_t slot_in_block, const float* k, const float* v);
 
+// Positions [begin, end) of one kv head of a sequence; none when end is not above begin.
+struct KvRange {
+  const int32_t* block_table = nullptr;
+  int32_t kv_head = 0;
+  int32_t begin = 0;
+  int32_t end = 0;
+};
+
 struct AttentionArgs {
   const KvLayout* layout = nullptr;
   const std::byte* pool = nullptr;       // block b starts at pool + b * layout->block_bytes()
@@ -90,6 +98,9 @@ struct AttentionArgs {
   float* out = nullptr;  // query i, member g: out + i * out_stride + g * head_dim
   int64_t out_stride = 0;
   std::byte* scratch = nullptr;  // attention_scratch_bytes(...), this task's own, 64-byte aligned
+  // What the call after this one will read, of the same layer: its beginning is fetched while the end of this
+  // one is computed. Only ever fetched, never read.
+  KvRange next;
 };
 
 size_t attention_scratch_bytes(const KvLayout& layout, int32_t group, int32_t num_queries);
@@ -97,8 +108,8 @@ inline constexpr int32_t kMaxQueriesPerTask = 16;  // num_queries of one call is
 
 using AttentionFn = void (*)(const AttentionArgs& args);
 
-// A call for few queries fetches what the call for the next kv head reads first; calls are best made in the
-// order of the heads, and partials by partition, then head.
+// The positions that the queries of `args` see, in one partition or (-1) in all of them.
+KvRange range_of(const AttentionArgs& args, int32_t partition);
 
 // The two halves, for few queries with a long context: the partial result of one partition (index = position
 // / kPartition), and the merge of all of them in rising order. attention() gives the same bits. A partial is

@@ -84,9 +84,8 @@ struct Bench {
       int calls = 0;
       double seconds = 0;
       while (seconds < 0.04) {
-        for (int32_t seq = 0; seq < setup.num_seqs; ++seq) {
-          args.block_table = table.data() + static_cast<int64_t>(seq) * blocks_of_seq;
-          for (args.layer = 0; args.layer < layout.num_layers; ++args.layer) calls += attend(isa, args);
+        for (args.layer = 0; args.layer < layout.num_layers; ++args.layer) {
+          for (int32_t seq = 0; seq < setup.num_seqs; ++seq) calls += attend(isa, seq, args);
         }
         seconds = thread_seconds() - begin;
       }
@@ -95,8 +94,11 @@ struct Bench {
     return best;
   }
 
+  const int32_t* table_of(int32_t seq) const { return table.data() + int64_t{seq} * blocks_of_seq; }
+
   // All kv heads of one layer, cut as plan/runner_attention.cc does; returns how many there are.
-  int attend(Isa isa, AttentionArgs& args) {
+  int attend(Isa isa, int32_t seq, AttentionArgs& args) {
+    args.block_table = table_of(seq);
     const int32_t num_partitions = (setup.context + kPartition - 1) / kPartition;
     const bool is_cut = setup.num_queries == 1 && num_partitions > 1;
     const size_t partial_floats = static_cast<size_t>(setup.group * (2 + setup.head_dim));
@@ -104,6 +106,7 @@ struct Bench {
     for (int32_t partition = 0; partition < (is_cut ? num_partitions : 1); ++partition) {
       for (args.kv_head = 0; args.kv_head < layout.num_kv_heads; ++args.kv_head) {
         const auto index = static_cast<size_t>(args.kv_head * num_partitions + partition);
+        args.next = next_range(args, seq, is_cut ? partition : -1, num_partitions);
         if (is_cut) {
           attention_partial_kernel(isa)(args, partition, &partials[index * partial_floats]);
         } else {
@@ -117,6 +120,18 @@ struct Bench {
                                   setup.head_dim, out.data());
     }
     return layout.num_kv_heads;
+  }
+
+  // Of the next head, else of the next partition, else of the next sequence.
+  KvRange next_range(const AttentionArgs& args, int32_t seq, int32_t partition,
+                     int32_t num_partitions) const {
+    AttentionArgs next = args;
+    next.kv_head = (args.kv_head + 1) % layout.num_kv_heads;
+    if (next.kv_head > 0) return range_of(next, partition);
+    if (partition >= 0 && partition + 1 < num_partitions) return range_of(next, partition + 1);
+    if (seq + 1 == setup.num_seqs) return {};
+    next.block_table = table_of(seq + 1);
+    return range_of(next, partition >= 0 ? 0 : -1);
   }
 
   Setup setup;

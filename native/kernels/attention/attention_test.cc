@@ -159,16 +159,26 @@ std::vector<float> attend(Isa isa, Cache& cache, int32_t head, const Run& run, c
   return out;
 }
 
+// Some positions of some head, perhaps none: what is fetched changes no result.
+KvRange any_range(Cache& cache) {
+  const auto any = [&cache](int32_t most) {
+    return std::uniform_int_distribution<int32_t>(0, most)(cache.rng);
+  };
+  return {cache.table.data(), any(cache.shape.num_kv_heads - 1), any(cache.shape.context),
+          any(cache.shape.context)};
+}
+
 std::vector<float> attend_in_parts(Isa isa, Cache& cache, int32_t head, const Run& run,
                                    const std::vector<float>& q) {
   Scratch scratch(attention_scratch_bytes(cache.layout, cache.shape.group, run.num_queries));
   std::vector<float> out(q.size());
-  const AttentionArgs args = make_args(cache, head, run, q.data(), out.data(), scratch);
+  AttentionArgs args = make_args(cache, head, run, q.data(), out.data(), scratch);
   const int32_t num_parts = (run.position0 + run.num_queries - 1) / kPartition + 1;
   const int32_t num_rows = run.num_queries * cache.shape.group;
   const size_t part_floats = size_t(num_rows) * size_t(2 + cache.shape.head_dim);
   std::vector<float> partials(size_t(num_parts) * part_floats, -7.0F);
   for (int32_t i = num_parts - 1; i >= 0; --i) {
+    args.next = any_range(cache);
     attention_partial_kernel(isa)(args, i, &partials[size_t(i) * part_floats]);
     const int32_t first = cache.shape.window > 0 ? std::max(0, run.position0 + 1 - cache.shape.window) : 0;
     if ((i + 1) * kPartition <= first) CHECK_EQ(partials[size_t(i) * part_floats + 1], 0.0F);

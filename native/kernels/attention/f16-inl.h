@@ -163,14 +163,14 @@ struct PoolSpan {
   const uint16_t* v;
 };
 
-inline PoolSpan span_in_pool(const AttentionArgs& args, int32_t head, int32_t position) {
+inline PoolSpan span_in_pool(const AttentionArgs& args, const SpanPlace& place) {
   const KvLayout& layout = *args.layout;
   const int32_t shift = std::countr_zero(static_cast<uint32_t>(layout.block_tokens));
-  const std::byte* block = block_in_pool(args, position, shift);
-  const int64_t slot = position & (layout.block_tokens - 1);
-  return {
-      reinterpret_cast<const uint16_t*>(block + layout.k_offset(args.layer, head)) + slot,
-      reinterpret_cast<const uint16_t*>(block + layout.v_offset(args.layer, head)) + slot * layout.head_dim};
+  const std::byte* block = block_in_pool(args, place.block_table, place.position, shift);
+  const int64_t slot = place.position & (layout.block_tokens - 1);
+  return {reinterpret_cast<const uint16_t*>(block + layout.k_offset(args.layer, place.head)) + slot,
+          reinterpret_cast<const uint16_t*>(block + layout.v_offset(args.layer, place.head)) +
+              slot * layout.head_dim};
 }
 
 // The spans of one chunk that hold positions of the walk, in the pool. Entries of the block table before them
@@ -181,12 +181,12 @@ inline Chunk chunk_in_pool(const AttentionArgs& args, const Walk& walk, int32_t 
   chunk.v_stride = args.layout->head_dim;
   const int32_t first = std::max(walk.begin - chunk0, 0) / kSpan;
   for (int32_t span = first; span < kSpans && chunk0 + span * kSpan < walk.end; ++span) {
-    const PoolSpan here = span_in_pool(args, args.kv_head, chunk0 + span * kSpan);
+    const PoolSpan here = span_in_pool(args, {args.block_table, args.kv_head, chunk0 + span * kSpan});
     chunk.k[span] = here.k;
     chunk.v[span] = here.v;
-    const SpanPlace ahead = span_ahead(walk, args.kv_head, chunk0, span);
-    if (ahead.head < 0) continue;
-    const PoolSpan next = span_in_pool(args, ahead.head, ahead.position);
+    const SpanPlace ahead = span_ahead(args, walk, chunk0, span);
+    if (ahead.block_table == nullptr) continue;
+    const PoolSpan next = span_in_pool(args, ahead);
     chunk.k_ahead[span] = next.k - here.k;
     chunk.v_ahead[span] = next.v - here.v;
   }

@@ -251,9 +251,9 @@ struct PoolSpanQ8 {
 // Where the spans of a kv head are: what is the same for all of a walk, computed once.
 class PoolHeadQ8 {
  public:
-  PoolHeadQ8(const AttentionArgs& args, int32_t head)
+  PoolHeadQ8(const AttentionArgs& args, int32_t head, const int32_t* block_table)
       : first_(args.pool + args.layout->k_offset(args.layer, head)),
-        block_table_(args.block_table),
+        block_table_(block_table),
         block_bytes_(args.layout->block_bytes()),
         part_bytes_(args.layout->part_bytes()),
         v_scale_ahead_(int64_t{args.layout->num_k_scales()} * args.layout->block_tokens),
@@ -281,8 +281,9 @@ class PoolHeadQ8 {
 };
 
 // As chunk_in_pool() of f16-inl.h.
-inline ChunkQ8 chunk_in_pool_q8(const KvLayout& layout, int32_t kv_head, const PoolHeadQ8& head,
+inline ChunkQ8 chunk_in_pool_q8(const AttentionArgs& args, const PoolHeadQ8& head,
                                 const PoolHeadQ8& next_head, const Walk& walk, int32_t chunk0) {
+  const KvLayout& layout = *args.layout;
   ChunkQ8 chunk;
   chunk.k_scale_stride = layout.block_tokens;
   chunk.k_stride = int64_t{2} * layout.block_tokens;
@@ -300,9 +301,10 @@ inline ChunkQ8 chunk_in_pool_q8(const KvLayout& layout, int32_t kv_head, const P
     chunk.v_scale[span] = here.v_scale;
     chunk.k_fetch[span] = here.k;
     chunk.v_fetch[span] = here.v;
-    const SpanPlace ahead = span_ahead(walk, kv_head, chunk0, span);
-    if (ahead.head < 0) continue;
-    const PoolSpanQ8 next = (ahead.head == kv_head ? head : next_head).span(ahead.position);
+    const SpanPlace ahead = span_ahead(args, walk, chunk0, span);
+    if (ahead.block_table == nullptr) continue;
+    const bool is_here = ahead.block_table == args.block_table && ahead.head == args.kv_head;
+    const PoolSpanQ8 next = (is_here ? head : next_head).span(ahead.position);
     const int64_t half = is_line_shared && span % 2 == 1 ? layout.head_dim / 4 : 0;
     chunk.k_fetch[span] = next.k + half * chunk.k_stride;
     chunk.v_fetch[span] = next.v;
@@ -335,10 +337,10 @@ inline void round_queries(const Work& w) {
 }
 
 inline void walk_q8(const AttentionArgs& args, const Work& w, const Walk& walk) {
-  const PoolHeadQ8 head(args, args.kv_head);
-  const PoolHeadQ8 next_head(args, std::max(walk.next_head, 0));
+  const PoolHeadQ8 head(args, args.kv_head, args.block_table);
+  const PoolHeadQ8 next_head(args, args.next.kv_head, args.next.block_table);
   for (int32_t chunk0 = walk.begin / kChunk * kChunk; chunk0 < walk.end; chunk0 += kChunk) {
-    const ChunkQ8 chunk = chunk_in_pool_q8(*args.layout, args.kv_head, head, next_head, walk, chunk0);
+    const ChunkQ8 chunk = chunk_in_pool_q8(args, head, next_head, walk, chunk0);
     if (w.num_rows <= kRowTile) {
       walk_chunk_q8<true>(w, chunk, chunk0, args.softcap);
     } else {

@@ -108,33 +108,32 @@ void softmax_step(const Work& w, int32_t row0, const Seen (&seen)[kRows], float 
   }
 }
 
-// What a walk over positions reads, and what it fetches ahead: each span fetches the same span of the next
-// chunk or, at the end of the walk, of the first chunk of the walk that follows. (It could be another
-// thread's: then nothing is lost but the fetch.)
+// What a walk over positions reads. Each of its spans fetches the same span of the next chunk, which begins
+// before `limit`, or, at the end, of the first chunk of what is read next (AttentionArgs::next).
 struct Walk {
   int32_t begin = 0, end = 0;
-  int32_t limit = 0;  // the next chunk is fetched before here
-  int32_t next_head = -1;
-  int32_t next_begin = 0, next_end = 0;
+  int32_t limit = 0;
 };
 
 // A span of 16 positions of a kv head.
 struct SpanPlace {
-  int32_t head = -1;  // -1: none
+  const int32_t* block_table = nullptr;  // null: none
+  int32_t head = 0;
   int32_t position = 0;
 };
 
-inline SpanPlace span_ahead(const Walk& walk, int32_t head, int32_t chunk0, int32_t span) {
+inline SpanPlace span_ahead(const AttentionArgs& args, const Walk& walk, int32_t chunk0, int32_t span) {
   const int32_t next = chunk0 + span * kSpan + kChunk;
-  if (next < walk.limit) return {head, next};
-  const int32_t position = walk.next_begin / kChunk * kChunk + span * kSpan;
-  if (position + kSpan <= walk.next_begin || position >= walk.next_end) return {};
-  return {walk.next_head, position};
+  if (next < walk.limit) return {args.block_table, args.kv_head, next};
+  const int32_t position = args.next.begin / kChunk * kChunk + span * kSpan;
+  if (position + kSpan <= args.next.begin || position >= args.next.end) return {};
+  return {args.next.block_table, args.next.kv_head, position};
 }
 
-// A block of the pool, by a position in it; blocks hold 2^shift positions.
-inline const std::byte* block_in_pool(const AttentionArgs& args, int32_t position, int32_t shift) {
-  const auto block_id = static_cast<size_t>(args.block_table[position >> shift]);
+// The block of the pool that holds a position; blocks hold 2^shift of them.
+inline const std::byte* block_in_pool(const AttentionArgs& args, const int32_t* block_table, int32_t position,
+                                      int32_t shift) {
+  const auto block_id = static_cast<size_t>(block_table[position >> shift]);
   return args.pool + block_id * args.layout->block_bytes();
 }
 

@@ -66,7 +66,9 @@ def open_session(resolved: ResolvedConfig, *, needs_chat: bool = False) -> Itera
     """
     from plait.cli.progress import PullBar
     from plait.offline import close_frontend, open_frontend
+    from plait.weights.gguf import explain_bus_errors
 
+    explain_bus_errors()
     with PullBar() as bar:
         frontend = open_frontend(
             model_name(resolved), resolved.config.engine, bar.update, needs_chat=needs_chat

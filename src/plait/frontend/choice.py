@@ -81,6 +81,7 @@ class ChoiceText:
             tokenizer,
             stop=sampling.stop,
             include_stop=sampling.include_stop_str_in_output,
+            min_tokens=sampling.min_tokens,
             skip_special_tokens=sampling.skip_special_tokens,
             prompt_ids=request.prompt_token_ids,
         )

@@ -27,13 +27,13 @@ def read_prompt(prompt: Prompt, param: str = "prompt") -> str | list[int]:
         InvalidRequestError: it is neither; ``param`` names it.
     """
     if isinstance(prompt, str):
-        return prompt
+        return _whole(prompt, param)
     if isinstance(prompt, Mapping):
         ids, text = prompt.get("prompt_token_ids"), prompt.get("prompt")
         if ids is not None:
             return _read_ids(ids, f"{param}.prompt_token_ids")
         if isinstance(text, str):
-            return text
+            return _whole(text, f"{param}.prompt")
         raise _wrong(f"{param} must be {_PROMPT}; this dict has no text 'prompt'", param)
     if _is_list(prompt):
         return _read_ids(prompt, param)
@@ -77,6 +77,10 @@ def read_chat(messages: Messages, param: str = "messages") -> Messages:
         if content is not None and not isinstance(content, str) and not _is_list(content):
             what = f"must be a text or a list of text parts, not {_kind(content)}"
             raise _wrong(f"{where}.content {what}", f"{where}.content")
+        for part in [content] if isinstance(content, str) else content or []:
+            text = part.get("text") if isinstance(part, Mapping) else part
+            if isinstance(text, str):
+                _whole(text, f"{where}.content")
     return messages
 
 
@@ -152,6 +156,15 @@ def _read_ids(ids: Any, param: str) -> list[int]:
         if type(token_id) is not int:
             raise _wrong(f"{param} holds {_kind(token_id)} at index {idx}; token ids are integers", param)
     return list(ids)
+
+
+def _whole(text: str, param: str) -> str:
+    """``text``, which no model could have been given with half of a surrogate pair in it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise _wrong(f"{param} must be whole characters; it holds half of a surrogate pair", param) from None
+    return text
 
 
 def _is_list(value: object) -> TypeGuard[Sequence[Any]]:

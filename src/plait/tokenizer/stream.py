@@ -22,6 +22,7 @@ class TextStream:
     Args:
         stop: strings that end the text; empty ones are ignored.
         include_stop: the stop string found is part of the text.
+        min_tokens: stop strings that these first tokens complete are text like any other.
         prompt_ids: what stood before; at the very start of a sequence some vocabularies drop a leading space.
     """
 
@@ -31,6 +32,7 @@ class TextStream:
         *,
         stop: Sequence[str] = (),
         include_stop: bool = False,
+        min_tokens: int = 0,
         skip_special_tokens: bool = True,
         prompt_ids: Iterable[int] = (),
     ) -> None:
@@ -40,6 +42,7 @@ class TextStream:
         """Tokens taken in, up to and including the one that completed the stop string."""
         self._tokenizer = tokenizer
         self._include_stop = include_stop
+        self._min_tokens = min_tokens
         self._skip_special_tokens = skip_special_tokens
         self._matcher = stop_matcher(tuple(stop)) if any(stop) else None
         self._state = 0
@@ -85,7 +88,7 @@ class TextStream:
         for i, byte in enumerate(data):
             state = step(state, byte)
             found = match[state]
-            if found is not None:
+            if found is not None and self.num_tokens > self._min_tokens:
                 self.stopped_by = found
                 self._is_finished = True
                 text = self._held + data[: i + 1]

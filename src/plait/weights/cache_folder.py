@@ -88,7 +88,9 @@ class CacheFolder:
         if status.st_uid not in (os.geteuid(), 0):
             raise CacheError(f"{self.path}: the folder belongs to user {status.st_uid}")
         if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise CacheError(f"{self.path}: other users may write to the folder")
+            raise CacheError(
+                f"{self.path}: other users may write to the folder; chmod go-w it, or name another in PLAIT_CACHE_DIR"
+            )
 
     def __enter__(self) -> CacheFolder:
         return self

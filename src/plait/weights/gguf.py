@@ -79,3 +79,8 @@ class GgufFile:
         if name not in self.tensors:
             raise KeyError(name)
         return self.native.tensor_bytes(name)
+
+
+def explain_bus_errors() -> None:
+    """From now on this process tells why it ends, if a file that it has mapped becomes shorter. For commands only."""
+    _native.explain_bus_errors()

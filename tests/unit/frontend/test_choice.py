@@ -159,3 +159,24 @@ def test_discarding_keeps_the_end_and_its_reason() -> None:
     assert delta is not None
     assert (delta.text, delta.token_ids, delta.usage.completion_tokens) == ("", (), 0)
     assert (delta.finish_reason, delta.error) == (FinishReason.ERROR, "broken")
+
+
+@settings(deadline=None, max_examples=100)
+@given(TOKENS, st.lists(st.integers(0, 40)), st.integers(0, 12))
+def test_stop_strings_wait_for_min_tokens(ids: list[int], cuts: list[int], min_tokens: int) -> None:
+    """The first token after them that completes a stop string ends the text, wherever the string began."""
+    text = request_text(stop=("ab", "cc"), min_tokens=min_tokens, max_tokens=64)
+    deltas = feed_all(text, outputs_of(ids, cuts))
+    used = [token for delta in deltas for token in delta.token_ids]
+    ends = [
+        number
+        for number in range(min_tokens + 1, len(ids) + 1)
+        if any(
+            TOKENIZER.decode(ids[:number]).count(word) > TOKENIZER.decode(ids[: number - 1]).count(word)
+            for word in ("ab", "cc")
+        )
+    ]
+    if "ccc" in TOKENIZER.decode(ids):  # count() does not see matches that overlap
+        return
+    assert len(used) == (ends[0] if ends else len(ids))
+    assert deltas[-1].finish_reason == (FinishReason.STOP if ends else FinishReason.LENGTH)

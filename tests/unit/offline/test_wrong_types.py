@@ -64,6 +64,8 @@ NO_PROMPTS = [
     [[1, 2], ["a"]],
     [["a", "b"]],
     ["a", Odd()],
+    "\ud800abc",
+    ["a", {"prompt": "\udfff"}],
 ]
 
 
@@ -103,6 +105,8 @@ NO_CHATS = [
     [{"role": "user"}],
     [{"role": "user", "content": None}],
     [{"role": "user", "content": 5}],
+    [{"role": "user", "content": "a\ud800"}],
+    [{"role": "user", "content": [{"type": "text", "text": "\udfff"}]}],
     [{"role": "user", "content": b"x"}],
     [{"role": "user", "content": "x"}, "y"],
     [[{"role": "user", "content": "x"}], {"role": "user", "content": "x"}],
