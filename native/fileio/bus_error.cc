@@ -12,8 +12,7 @@ namespace {
 void explain(int /*signal*/) {
   static constexpr char kText[] =
       "plait: a file that is in use, the model's or its packed weights', became shorter or could not be "
-      "read. "
-      "Replace such files, never write into them; if nobody did, look at the disk\n";
+      "read. Replace such files, never write into them; if nobody did, look at the disk\n";
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kText, sizeof kText - 1);
 }
 

@@ -7,7 +7,6 @@ which OpenAI's or vLLM's clients know the field.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from plait.errors import InvalidRequestError
@@ -26,7 +25,6 @@ MAX_STOP_STRING_CHARS = 1024
 MAX_TENANT_CHARS = 256
 MAX_DEADLINE_S = 7 * 24 * 3600.0
 _INT32_MAX = 2**31 - 1
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def validate_request(request: GenerateRequest, info: EngineInfo) -> None:
@@ -59,6 +57,15 @@ def resolve_max_tokens(request: GenerateRequest, info: EngineInfo) -> int:
     if request.sampling.max_tokens is not None:
         return request.sampling.max_tokens
     return min(info.max_model_len, _pool_len(info)) - len(request.prompt_token_ids)
+
+
+def is_whole(text: str) -> bool:
+    """False when half of a surrogate pair is in it, which no UTF-8 can carry."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _pool_len(info: EngineInfo) -> int:
@@ -154,7 +161,7 @@ def _check_stops(sampling: SamplingParams, vocab_size: int) -> None:
             raise _invalid(
                 "stop", f"must hold strings of 1 to {MAX_STOP_STRING_CHARS} characters, got {_shown(stop)}"
             )
-        if _SURROGATE.search(stop):
+        if not is_whole(stop):
             raise _invalid("stop", "must not hold half of a surrogate pair: no answer can")
     _check_token_ids("stop_token_ids", sampling.stop_token_ids, vocab_size)
     if len(sampling.stop_token_ids) > MAX_STOP_TOKEN_IDS:

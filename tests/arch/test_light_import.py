@@ -61,6 +61,15 @@ def test_help_is_light(arguments: list[str]) -> None:
 def test_public_names() -> None:
     import plait
 
+    assert plait.__all__ == [
+        "LLM",
+        "AsyncLLM",
+        "CompletionOutput",
+        "PlaitError",
+        "RequestOutput",
+        "SamplingParams",
+        "__version__",
+    ]
     assert all(getattr(plait, name) is not None for name in plait.__all__)
     assert plait.SamplingParams(temperature=0).temperature == 0
     assert set(plait.__all__) <= set(dir(plait))

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 PROGRAM = """
-import mmap, os, sys
+import mmap, sys
 from plait import _native
 _native.explain_bus_errors()
 with open(sys.argv[1], "r+b") as file:

@@ -10,6 +10,7 @@ from typing import Any, TypeGuard
 
 from plait.errors import InvalidRequestError
 from plait.types import SamplingParams
+from plait.validation import is_whole
 
 Prompt = str | Mapping[str, Any] | Sequence[int]
 """Text, token ids, ``{"prompt": text}`` or ``{"prompt_token_ids": ids}``."""
@@ -160,10 +161,8 @@ def _read_ids(ids: Any, param: str) -> list[int]:
 
 def _whole(text: str, param: str) -> str:
     """``text``, which no model could have been given with half of a surrogate pair in it."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise _wrong(f"{param} must be whole characters; it holds half of a surrogate pair", param) from None
+    if not is_whole(text):
+        raise _wrong(f"{param} must be whole characters; it holds half of a surrogate pair", param)
     return text
 
 

@@ -11,6 +11,7 @@ from typing import Any, NoReturn, TypeVar
 import msgspec
 
 from plait.server.errors import ClientGoneError, HttpError
+from plait.validation import is_whole
 
 S = TypeVar("S", bound=msgspec.Struct)
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -148,10 +149,8 @@ def _refuse_constant(name: str) -> NoReturn:
 
 def _refuse_surrogates(value: Any, path: str) -> None:
     if isinstance(value, str):
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            raise _bad_json("a string holds half of a surrogate pair", path or None) from None
+        if not is_whole(value):
+            raise _bad_json("a string holds half of a surrogate pair", path or None)
     elif isinstance(value, list):
         for idx, item in enumerate(value):
             _refuse_surrogates(item, f"{path}[{idx}]")

@@ -29,6 +29,10 @@ SCARCE_TIMEOUT_S = 1.0
 RETRY_S = 0.2
 
 
+def _any_descriptor() -> int:
+    return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+
 class HealthThread:
     """Serves HEALTH_PATHS on a bound socket until ``stop``. One request per connection."""
 
@@ -37,7 +41,7 @@ class HealthThread:
         """Called on this thread for every reply; may be replaced at any time."""
         self._listener = listener
         self._is_leaving = asyncio.Event()
-        self._reserve: int | None = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self._reserve: int | None = _any_descriptor()
         """Given up for a probe when the process has no other file descriptor left."""
         self._has_warned = False
         self._connections: set[asyncio.Task[None]] = set()
@@ -77,7 +81,9 @@ class HealthThread:
             except OSError as error:
                 if error.errno in _NO_ROOM:
                     await self._serve_without_room(error)
-                continue  # else the client has gone
+                else:
+                    await asyncio.sleep(RETRY_S)  # most likely the client has gone; never without a pause
+                continue
             task = self._loop.create_task(self._serve(client, TIMEOUT_S))
             self._connections.add(task)
             task.add_done_callback(self._connections.discard)
@@ -99,7 +105,7 @@ class HealthThread:
         else:
             await self._serve(client, SCARCE_TIMEOUT_S)
         with contextlib.suppress(OSError):
-            self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+            self._reserve = _any_descriptor()
 
     def _give_reserve(self) -> None:
         if self._reserve is not None:

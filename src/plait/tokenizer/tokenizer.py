@@ -18,6 +18,7 @@ from plait.tokenizer.pretokenize import DEFAULT, PRE_TOKENIZERS, PreTokenizer
 from plait.tokenizer.specials import SpecialTokens, TrustedRange
 from plait.tokenizer.spm import SPACE, SentencePieceModel
 from plait.tokenizer.vocab import TokenType, Vocabulary, VocabularyDefaults, number_list, read_vocabulary
+from plait.validation import is_whole
 
 logger = logging.getLogger("plait.tokenizer")
 
@@ -193,8 +194,6 @@ def _pre_tokenizer(metadata: Mapping[str, object]) -> tuple[PreTokenizer, str]:
 
 def _well_formed(text: str) -> str:
     """``text`` with lone surrogates, which no UTF-8 can carry, replaced by U+FFFD."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text
+    return (
+        text if is_whole(text) else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    )
