@@ -38,30 +38,46 @@ namespace {
 constexpr size_t kReadChunkBytes = size_t{1} << 20;
 constexpr size_t kWordsPerLine = 8;
 
-// How far ahead of a read its line is asked for; 0: the CPU is left to guess. Which is fastest depends on the
-// CPU, so each is tried in every run.
-constexpr size_t kReadAhead[] = {0, 1024, 4096};
+// How a chunk is read: how far ahead of a read its line is asked for (0: the CPU is left to guess), and in
+// how many streams. Which is fastest depends on the CPU, so each is tried in every run.
+struct ReadWay {
+  size_t ahead;
+  size_t num_streams;
+};
+constexpr ReadWay kReadWays[] = {{0, 1}, {1024, 1}, {4096, 1}, {0, 2}, {0, 4}};
 
+template <size_t kStreams>
 __attribute__((always_inline)) inline uint64_t sum_lines(const uint64_t* p, size_t num_words, size_t ahead) {
   uint64_t sums[kWordsPerLine] = {};
-  for (size_t i = 0; i < num_words; i += kWordsPerLine) {
-    if (ahead != 0) __builtin_prefetch(reinterpret_cast<const std::byte*>(p + i) + ahead);
-    for (size_t k = 0; k < kWordsPerLine; ++k) sums[k] += p[i + k];
+  const size_t words_apart = num_words / kStreams;
+  for (size_t i = 0; i < words_apart; i += kWordsPerLine) {
+    for (size_t s = 0; s < kStreams; ++s) {
+      const uint64_t* line = p + s * words_apart + i;
+      if (ahead != 0) __builtin_prefetch(reinterpret_cast<const std::byte*>(line) + ahead);
+      for (size_t k = 0; k < kWordsPerLine; ++k) sums[k] += line[k];
+    }
   }
   uint64_t total = 0;
   for (const uint64_t sum : sums) total += sum;
   return total;
 }
 
-uint64_t sum_words_scalar(const uint64_t* p, size_t num_words, size_t ahead) {
-  return sum_lines(p, num_words, ahead);
+__attribute__((always_inline)) inline uint64_t sum_words_as(const uint64_t* p, size_t num_words,
+                                                            ReadWay way) {
+  if (way.num_streams == 4) return sum_lines<4>(p, num_words, way.ahead);
+  if (way.num_streams == 2) return sum_lines<2>(p, num_words, way.ahead);
+  return sum_lines<1>(p, num_words, way.ahead);
 }
 
-using SumFn = uint64_t (*)(const uint64_t* p, size_t num_words, size_t ahead);
+uint64_t sum_words_scalar(const uint64_t* p, size_t num_words, ReadWay way) {
+  return sum_words_as(p, num_words, way);
+}
+
+using SumFn = uint64_t (*)(const uint64_t* p, size_t num_words, ReadWay way);
 
 #if defined(__x86_64__)
-__attribute__((target("avx2"))) uint64_t sum_words_avx2(const uint64_t* p, size_t num_words, size_t ahead) {
-  return sum_lines(p, num_words, ahead);
+__attribute__((target("avx2"))) uint64_t sum_words_avx2(const uint64_t* p, size_t num_words, ReadWay way) {
+  return sum_words_as(p, num_words, way);
 }
 SumFn sum_words(Isa isa) { return isa == Isa::kScalar ? sum_words_scalar : sum_words_avx2; }
 #else
@@ -85,10 +101,10 @@ std::vector<double> Rig::read_rates(size_t num_bytes, bool is_alone, int32_t rep
   const uint64_t expected = kWords * (chunks * (chunks + 1) / 2);
   const SumFn sum = sum_words(kernels_.isa);
   std::vector<uint64_t> sums(static_cast<size_t>(num_chunks));
-  const auto time = [&](size_t ahead) {
+  const auto time = [&](ReadWay way) {
     const int64_t begin = monotonic_ns();
     run_chunks(is_alone, num_chunks, [&](int32_t chunk, int32_t) {
-      sums[static_cast<size_t>(chunk)] = sum(chunk_at(chunk), kWords, ahead);
+      sums[static_cast<size_t>(chunk)] = sum(chunk_at(chunk), kWords, way);
     });
     const double seconds = static_cast<double>(monotonic_ns() - begin) * 1e-9;
     uint64_t total = 0;
@@ -98,7 +114,7 @@ std::vector<double> Rig::read_rates(size_t num_bytes, bool is_alone, int32_t rep
   };
   std::vector<double> rates;
   for (int32_t i = 0; i < repeats; ++i) {
-    for (const size_t ahead : kReadAhead) rates.push_back(time(ahead));
+    for (const ReadWay way : kReadWays) rates.push_back(time(way));
   }
   return rates;
 }

@@ -43,8 +43,8 @@ class Rig {
   int32_t num_threads() const { return team_.num_threads(); }
   int32_t first_cpu() const { return cpus_.empty() ? -1 : cpus_.front(); }
 
-  // Bytes per second that 1 or all threads read from `num_bytes` of memory; each repeat is three runs, of
-  // three ways to read. Throws Error(kOutOfMemory), or Error(kInternal) when not all of it was read.
+  // Bytes per second that 1 or all threads read from `num_bytes` of memory; each repeat is five runs, of
+  // five ways to read. Throws Error(kOutOfMemory), or Error(kInternal) when not all of it was read.
   std::vector<double> read_rates(size_t num_bytes, bool is_alone, int32_t repeats);
 
   // Multiply-adds per second of 1 or all threads, by run.

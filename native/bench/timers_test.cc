@@ -55,7 +55,7 @@ TEST(ceilings_are_rates_of_every_run) {
   Rig rig(chosen(), 2, {});
   for (const bool is_alone : {true, false}) {
     const auto reads = rig.read_rates(size_t{4} << 20, is_alone, 3);
-    CHECK_EQ(reads.size(), size_t{9});
+    CHECK_EQ(reads.size(), size_t{15});
     for (const double rate : reads) CHECK(rate > 1e7 && rate < 1e13);
     const auto macs = rig.mac_rates(MacUnit::kInt8, is_alone, 2);
     CHECK_EQ(macs.size(), size_t{2});
