@@ -16,6 +16,10 @@ struct ActRecord {
   const std::byte* scale;
   const std::byte* sum;
   const std::byte* half_sum;
+
+  ActRecord operator+(size_t num_bytes) const {
+    return {q + num_bytes, scale + num_bytes, sum + num_bytes, half_sum + num_bytes};
+  }
 };
 
 struct ActTile {

@@ -104,23 +104,28 @@ struct Streams {
   size_t bytes_to_next = 0;
 };
 
-// kNumStreams vectors of rows times kTokens tokens over all columns; codes go from memory to registers, each
-// byte is read once. out: token t at t * out_stride.
-template <class V, PackedKind K, int kTokens, int kNumStreams>
+// Codes that take work to unpack serve two full tiles once they are in registers. With AVX-512 not measured.
+template <PackedKind K>
+constexpr bool kTakesTwoTiles = !PLAIT_HAS_512 && K != PackedKind::kS8;
+
+// kNumStreams vectors of rows times kNumTiles tiles of kTokens tokens over all columns; codes go from memory
+// to registers, each byte is read once. out: token t at t * out_stride.
+template <class V, PackedKind K, int kTokens, int kNumStreams, int kNumTiles = 1>
 PLAIT_FN void multiply(const std::byte* first, size_t step, int32_t cols, const ActTile& tile, float* out,
                        int64_t out_stride, const Streams& streams) {
   constexpr RecordShape kShape = record_shape(K);
   constexpr int32_t kReadBytes = kShape.head_bytes() + kShape.part_bytes();
-  typename V::Float acc[kNumStreams][kTokens];
+  constexpr int kAllTokens = kNumTiles * kTokens;
+  typename V::Float acc[kNumStreams][kAllTokens];
   typename V::Float zero = V::zero_float();
   PLAIT_PIN(zero);  // or GCC calls for a memset
   for (int s = 0; s < kNumStreams; ++s) {
-    for (int t = 0; t < kTokens; ++t) acc[s][t] = zero;
+    for (int t = 0; t < kAllTokens; ++t) acc[s][t] = zero;
   }
   const size_t act_step = static_cast<size_t>(tile.stored) * kActBytes;
+  [[maybe_unused]] const size_t tile_step = act_step * static_cast<size_t>(cols / kBlock);
   ActRecord record_act = tile.record(0);
-  [[maybe_unused]] const bool is_small =
-      4 * step + act_step * static_cast<size_t>(cols / kBlock) <= kFirstLevelBytes;
+  [[maybe_unused]] const bool is_small = 4 * step + tile_step <= kFirstLevelBytes;
   [[maybe_unused]] size_t left = group_bytes(K, cols);
   const std::byte* record = first;
   for (int32_t col = 0; col < cols; col += kShape.elements, record += kShape.bytes()) {
@@ -139,16 +144,17 @@ PLAIT_FN void multiply(const std::byte* first, size_t step, int32_t cols, const 
         Part<V> part;
         load_part<V, K>(head, p + kShape.head_bytes(), step, part);
         add_part<V, K, kTokens>(head, part, act, acc[s]);
-        act.q += act_step;
-        act.scale += act_step;
-        act.sum += act_step;
-        act.half_sum += act_step;
+        if constexpr (kNumTiles == 2) {
+          const ActRecord second = act + tile_step;
+          add_part<V, K, kTokens>(head, part, second, acc[s] + kTokens);
+        }
+        act = act + act_step;
       }
     }
     record_act = act;
   }
   for (int s = 0; s < kNumStreams; ++s) {
-    for (int t = 0; t < kTokens; ++t) {
+    for (int t = 0; t < kAllTokens; ++t) {
       V::store(out + s * streams.rows_apart + t * out_stride, acc[s][t]);
     }
   }
@@ -187,40 +193,54 @@ void multiply_tile(const std::byte* groups, int32_t num_groups, int32_t cols, co
   }
 }
 
-using TileFn = void (*)(const std::byte* groups, int32_t num_groups, int32_t cols, const ActTile& tile,
-                        float* out, int64_t out_stride);
+template <PackedKind K>
+void multiply_two_tiles(const std::byte* groups, int32_t num_groups, int32_t cols, const ActTile& tile,
+                        float* out, int64_t out_stride) {
+  const size_t step = group_bytes(K, cols);
+  for (int32_t g = 0; g < num_groups; ++g) {
+    multiply<V256, K, kTileTokens, 1, 2>(groups + static_cast<size_t>(g) * step, step, cols, tile,
+                                         out + g * kRowGroup, out_stride, {});
+  }
+}
 
 template <PackedKind K>
-constexpr TileFn kTileFns[kTileTokens] = {multiply_tile<K, 1>, multiply_tile<K, 2>, multiply_tile<K, 3>,
-                                          multiply_tile<K, 4>, multiply_tile<K, 5>, multiply_tile<K, 6>,
-                                          multiply_tile<K, 7>, multiply_tile<K, 8>};
+constexpr TileFn two_tiles_fn() {
+  if constexpr (kTakesTwoTiles<K>) return multiply_two_tiles<K>;
+  return nullptr;
+}
 
-const TileFn* tile_fns(PackedKind kind) {
+template <PackedKind K>
+constexpr TileFns kTileFns = {
+    {multiply_tile<K, 1>, multiply_tile<K, 2>, multiply_tile<K, 3>, multiply_tile<K, 4>, multiply_tile<K, 5>,
+     multiply_tile<K, 6>, multiply_tile<K, 7>, multiply_tile<K, 8>},
+    two_tiles_fn<K>()};
+
+const TileFns* tile_fns(PackedKind kind) {
   switch (kind) {
     case PackedKind::kU4:
-      return kTileFns<PackedKind::kU4>;
+      return &kTileFns<PackedKind::kU4>;
     case PackedKind::kU4Min:
-      return kTileFns<PackedKind::kU4Min>;
+      return &kTileFns<PackedKind::kU4Min>;
     case PackedKind::kU5:
-      return kTileFns<PackedKind::kU5>;
+      return &kTileFns<PackedKind::kU5>;
     case PackedKind::kU5Min:
-      return kTileFns<PackedKind::kU5Min>;
+      return &kTileFns<PackedKind::kU5Min>;
     case PackedKind::kS8:
-      return kTileFns<PackedKind::kS8>;
+      return &kTileFns<PackedKind::kS8>;
     case PackedKind::kCode4:
-      return kTileFns<PackedKind::kCode4>;
+      return &kTileFns<PackedKind::kCode4>;
     case PackedKind::kU2K:
-      return kTileFns<PackedKind::kU2K>;
+      return &kTileFns<PackedKind::kU2K>;
     case PackedKind::kU3K:
-      return kTileFns<PackedKind::kU3K>;
+      return &kTileFns<PackedKind::kU3K>;
     case PackedKind::kU4K:
-      return kTileFns<PackedKind::kU4K>;
+      return &kTileFns<PackedKind::kU4K>;
     case PackedKind::kU5K:
-      return kTileFns<PackedKind::kU5K>;
+      return &kTileFns<PackedKind::kU5K>;
     case PackedKind::kU6K:
-      return kTileFns<PackedKind::kU6K>;
+      return &kTileFns<PackedKind::kU6K>;
     case PackedKind::kCode4K:
-      return kTileFns<PackedKind::kCode4K>;
+      return &kTileFns<PackedKind::kCode4K>;
     case PackedKind::kF16:
     case PackedKind::kBF16:
     case PackedKind::kF32:
@@ -234,7 +254,7 @@ const TileFn* tile_fns(PackedKind kind) {
 void matmul(const PackedMatrix& w, const Acts& acts, int32_t row0, int32_t row1, int32_t t0, int32_t t1,
             float* out, int64_t out_stride) {
   if (is_float_kind(w.kind)) return matmul_float(w, acts, row0, row1, t0, t1, out, out_stride);
-  walk_tiles(tile_fns(w.kind), w, acts, row0, row1, t0, t1, out, out_stride);
+  walk_tiles(*tile_fns(w.kind), w, acts, row0, row1, t0, t1, out, out_stride);
 }
 
 }  // namespace plait::PLAIT_ISA

@@ -67,14 +67,11 @@ PLAIT_DOTPROD_END
 namespace plait::neon {
 namespace {
 
-using TileFn = void (*)(const std::byte* groups, int32_t num_groups, int32_t cols, const ActTile& tile,
-                        float* out, int64_t out_stride);
-using TileFns = std::array<TileFn, kTileTokens>;
-
 template <PackedKind K>
-constexpr TileFns kTileFns = {multiply_tile<K, 1>, multiply_tile<K, 2>, multiply_tile<K, 3>,
-                              multiply_tile<K, 4>, multiply_tile<K, 5>, multiply_tile<K, 6>,
-                              multiply_tile<K, 7>, multiply_tile<K, 8>};
+constexpr TileFns kTileFns = {
+    {multiply_tile<K, 1>, multiply_tile<K, 2>, multiply_tile<K, 3>, multiply_tile<K, 4>, multiply_tile<K, 5>,
+     multiply_tile<K, 6>, multiply_tile<K, 7>, multiply_tile<K, 8>},
+    nullptr};
 
 // By kind: the float kinds stand last.
 template <size_t... kKinds>

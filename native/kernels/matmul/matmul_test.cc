@@ -113,14 +113,15 @@ TEST(isas_agree_bit_for_bit) {
 }
 
 TEST(every_number_of_groups_and_tokens) {
-  // Pairs of groups, an odd one left over, and each width of a tile; the widths of float tiles too.
+  // Pairs of groups, an odd one left over, each width of a tile, and two tiles with one token behind them.
+  constexpr int32_t kMost = 2 * kTileTokens + 1;
   SplitMix64 random(13);
   for (const GgmlType type : kAllGgmlTypes) {
     for (int32_t groups = 1; groups <= 9; ++groups) {
       const int32_t rows = kRowGroup * groups;
-      const Case c = random_case(type, rows, type_block(type) * (1 + groups % 2), 15, random.next());
-      const auto all = c.multiply(Isa::kScalar, 0, rows, 0, 15);
-      for (int32_t num = 1; num <= 15; ++num) {
+      const Case c = random_case(type, rows, type_block(type) * (1 + groups % 2), kMost, random.next());
+      const auto all = c.multiply(Isa::kScalar, 0, rows, 0, kMost);
+      for (int32_t num = 1; num <= kMost; ++num) {
         const std::vector<float> expected(all.begin(), all.begin() + num * rows);
         for (const Isa isa : wide_isas()) {
           check(same_bits(expected, c.multiply(isa, 0, rows, 0, num)), c, isa_name(isa));
@@ -133,10 +134,12 @@ TEST(every_number_of_groups_and_tokens) {
 TEST(more_groups_than_a_panel_holds) {
   // 256 KiB of weights and more are walked in panels.
   for (const GgmlType type : {GgmlType::kQ4_1, GgmlType::kQ6_K, GgmlType::kF16}) {
-    const Case c = random_case(type, kRowGroup * 67, 1024, 10, 14);
-    const auto expected = c.multiply(Isa::kScalar, 0, c.rows, 0, 10);
-    for (const Isa isa : wide_isas()) {
-      check(same_bits(expected, c.multiply(isa, 0, c.rows, 0, 10)), c, isa_name(isa));
+    for (const int32_t num_tokens : {1, 10, 25}) {
+      const Case c = random_case(type, kRowGroup * 67, 1024, num_tokens, 14);
+      const auto expected = c.multiply(Isa::kScalar, 0, c.rows, 0, num_tokens);
+      for (const Isa isa : wide_isas()) {
+        check(same_bits(expected, c.multiply(isa, 0, c.rows, 0, num_tokens)), c, isa_name(isa));
+      }
     }
   }
 }

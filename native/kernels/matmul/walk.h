@@ -27,15 +27,26 @@ void walk_panels(const PackedMatrix& w, int32_t row0, int32_t row1, Fn&& fn) {
   }
 }
 
-// Quantised kinds: fns[n - 1](groups, num_groups, cols, tile, out, out_stride) multiplies a tile of n tokens.
-template <typename TileFns>
-void walk_tiles(const TileFns& fns, const PackedMatrix& w, const Acts& acts, int32_t row0, int32_t row1,
-                int32_t t0, int32_t t1, float* out, int64_t out_stride) {
+// Multiplies a range of groups with a tile, or with two that follow each other.
+using TileFn = void (*)(const std::byte* groups, int32_t num_groups, int32_t cols, const ActTile& tile,
+                        float* out, int64_t out_stride);
+
+struct TileFns {
+  TileFn by_tokens[kTileTokens];  // a tile of n tokens: n - 1
+  TileFn two_tiles;               // two full tiles at once; null where that is no faster
+};
+
+// Quantised kinds.
+inline void walk_tiles(const TileFns& fns, const PackedMatrix& w, const Acts& acts, int32_t row0,
+                       int32_t row1, int32_t t0, int32_t t1, float* out, int64_t out_stride) {
+  constexpr int32_t kTwo = 2 * kTileTokens;
   walk_panels(w, row0, row1, [&](const std::byte* groups, int32_t num_groups, int32_t row) {
-    for (int32_t t = t0; t < t1; t += kTileTokens) {
+    for (int32_t t = t0; t < t1;) {
       const ActTile tile = act_tile(acts, t, t1);
-      fns[static_cast<size_t>(tile.wanted - 1)](groups, num_groups, w.cols, tile,
-                                                out + (t - t0) * out_stride + row - row0, out_stride);
+      const bool is_two = fns.two_tiles != nullptr && t1 - t >= kTwo;
+      const TileFn multiply = is_two ? fns.two_tiles : fns.by_tokens[tile.wanted - 1];
+      multiply(groups, num_groups, w.cols, tile, out + (t - t0) * out_stride + row - row0, out_stride);
+      t += is_two ? kTwo : kTileTokens;
     }
   });
 }
