@@ -49,9 +49,6 @@ struct MicroBatch {
   std::vector<float> partials;
 
   float* rows_of(BufferId id) const { return rows[static_cast<size_t>(id)]; }
-  const AttentionTask& task_of(int32_t chunk, int32_t num_kv_heads) const {
-    return tasks[static_cast<size_t>(chunk / num_kv_heads)];
-  }
   const Acts& acts_of(BufferId id) const { return acts[static_cast<size_t>(id)]; }
 };
 

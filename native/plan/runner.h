@@ -89,14 +89,17 @@ class Runner {
   void run_op(const GatedOp& op, MicroBatch& batch, Crew& crew);
   void run_op(const LogitsOp& op, MicroBatch& batch, Crew& crew);
 
-  AttentionArgs attention_args(const AttentionOp& op, const MicroBatch& batch, int32_t chunk) const;
-  void attend(const AttentionOp& op, MicroBatch& batch, int32_t chunk, Member& member);
+  struct AttentionChunks;
+  AttentionArgs attention_args(const AttentionOp& op, const MicroBatch& batch, const AttentionChunks& chunks,
+                               int32_t chunk) const;
+  void attend(const AttentionOp& op, MicroBatch& batch, const AttentionChunks& chunks, int32_t chunk,
+              Member& member);
   float* partials_of(const AttentionOp& op, MicroBatch& batch, const AttentionMerge& merge, int32_t head);
   int64_t partial_size(const AttentionOp& op) const;
   void merge(const AttentionOp& op, MicroBatch& batch, const AttentionMerge& merge, int32_t head,
              Member& member);
-  void quantize_tile(const AttentionOp& op, MicroBatch& batch, int32_t row0, int32_t num_queries,
-                     int32_t head, const float* tile);
+  void quantize_tile(const Acts& out, int32_t row0, int32_t num_queries, int32_t head0, int32_t num_heads,
+                     const float* tile);
   void rotate_heads(const QkvOp& op, VectorId norm, const MicroBatch& batch, float* rows, int64_t stride,
                     int32_t t0, int32_t t1);
   void logits_of(const LogitsOp& op, std::span<const int32_t> rows);

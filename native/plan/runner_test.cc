@@ -61,7 +61,8 @@ TEST(logits_do_not_depend_on_chunks_threads_or_isa) {
   Bench reference(1);
   const std::vector<float> expected = logits_of(reference, prompt, 150);
   for (float logit : expected) CHECK(logit == logit);
-  for (int32_t num_threads : {1, 2, 3}) {
+  // Single queries of 2 kv heads: with more threads than that the groups of query heads are cut.
+  for (int32_t num_threads : {1, 2, 3, 5}) {
     for (int32_t chunk : {1, 7, 16, 33, 64}) {
       Bench bench(num_threads);
       CHECK(same_bits(logits_of(bench, prompt, chunk), expected));
@@ -82,12 +83,15 @@ TEST(long_context_is_split_over_partitions) {
     const std::vector<float> expected = logits_of(chunked, prompt, 100);
     for (const Isa isa : supported_isas()) {
       Bench bench(2, isa, dtype);
-      logits_of(bench, {prompt.begin(), prompt.begin() + 1099}, 200);
-      StepInput last = TinyModel::step({prompt.back()}, 1100);
-      last.scores = {{0, 0, 0}};
-      std::vector<float> logits(kVocab);
-      bench.run(last, logits.data());
-      CHECK(same_bits(logits, {expected.end() - kVocab, expected.end()}));
+      Bench wide(9, isa, dtype);  // more threads than partitions and kv heads
+      for (Bench* one : {&bench, &wide}) {
+        logits_of(*one, {prompt.begin(), prompt.begin() + 1099}, 200);
+        StepInput last = TinyModel::step({prompt.back()}, 1100);
+        last.scores = {{0, 0, 0}};
+        std::vector<float> logits(kVocab);
+        one->run(last, logits.data());
+        CHECK(same_bits(logits, {expected.end() - kVocab, expected.end()}));
+      }
       if (isa == Isa::kScalar) continue;                         // slow
       CHECK(same_bits(logits_of(bench, prompt, 20), expected));  // a whole tile of queries and a part of one
     }
