@@ -32,6 +32,12 @@ namespace plait {
 
 inline constexpr int32_t kLogitRows = 32;  // rows of logits that exist at a time
 
+// The first of the largest logits of a part of a row; value -infinity when none is a number.
+struct LargestLogit {
+  float value;
+  int32_t token;
+};
+
 struct RunnerLimits {
   int32_t max_tokens = 512;  // rows of one step
   int32_t max_slots = 64;    // sequences that can have sampling state
@@ -102,7 +108,9 @@ class Runner {
                      const float* tile);
   void rotate_heads(const QkvOp& op, VectorId norm, const MicroBatch& batch, float* rows, int64_t stride,
                     int32_t t0, int32_t t1);
+  void find_largest_wanted(std::span<const int32_t> rows);
   void logits_of(const LogitsOp& op, std::span<const int32_t> rows);
+  int32_t largest_of(size_t row) const;
   void sample_rows(std::span<const int32_t> rows);
 
   std::shared_ptr<const Plan> plan_;
@@ -122,6 +130,10 @@ class Runner {
   float* logits_ = nullptr;        // [kLogitRows][vocab]
   float* logit_hidden_ = nullptr;  // [kLogitRows][hidden]
   Acts logit_acts_;
+  // By row of logits: whether its largest one is wanted, and that of each cut of the product.
+  std::vector<uint8_t> is_largest_wanted_;
+  std::vector<LargestLogit> largest_;
+  size_t num_logit_cuts_ = 0;
   std::vector<Member> members_;
   std::vector<SlotState> slots_;
 

@@ -21,6 +21,7 @@ void Runner::run_op(const LogitsOp& op, MicroBatch&, Crew&) {
   for (size_t first = 0; first < rows.size(); first += kLogitRows) {
     const std::span<const int32_t> batch(rows.data() + first,
                                          std::min<size_t>(kLogitRows, rows.size() - first));
+    find_largest_wanted(batch);
     logits_of(op, batch);
     const int64_t begin = monotonic_ns();
     sample_rows(batch);
@@ -32,6 +33,28 @@ void Runner::run_op(const LogitsOp& op, MicroBatch&, Crew&) {
     slot.last_token = std::max(result_->samples[i].token, 0);
     slot.history.append(slot.last_token);
   }
+}
+
+// Rows of greedy requests that ask for nothing else: nobody looks through them after the product.
+void Runner::find_largest_wanted(std::span<const int32_t> rows) {
+  is_largest_wanted_.assign(rows.size(), 0);
+  for (size_t i = 0; i < step_->sample_rows.size(); ++i) {
+    const auto found = std::lower_bound(rows.begin(), rows.end(), step_->sample_rows[i]);
+    if (found == rows.end() || *found != step_->sample_rows[i]) continue;
+    const SlotState& slot = slots_[static_cast<size_t>(step_->sample_slots[i])];
+    if (takes_largest(slot.params, slot.history)) {
+      is_largest_wanted_[static_cast<size_t>(found - rows.begin())] = 1;
+    }
+  }
+}
+
+int32_t Runner::largest_of(size_t row) const {
+  const LargestLogit* of_cuts = &largest_[row * num_logit_cuts_];
+  LargestLogit best = of_cuts[0];
+  for (size_t i = 1; i < num_logit_cuts_; ++i) {
+    if (of_cuts[i].value > best.value) best = of_cuts[i];
+  }
+  return best.token;
 }
 
 void Runner::logits_of(const LogitsOp& op, std::span<const int32_t> rows) {
@@ -63,14 +86,22 @@ void Runner::logits_of(const LogitsOp& op, std::span<const int32_t> rows) {
     kernels_.quantize(x, i, 0, hidden, acts);
   });
   const ProductCut c = cut_product(head.rows, num_rows, kRowUnit, team_.num_threads());
+  num_logit_cuts_ = static_cast<size_t>(c.num_row_cuts);
+  largest_.resize(rows.size() * num_logit_cuts_);
   team_.run(c.num_chunks(), [&](int32_t chunk, int32_t) {
     const ProductArea a = c.area(chunk);
     float* out = logits_ + static_cast<int64_t>(a.t0) * head.rows + a.row0;
     kernels_.matmul(head, acts, a.row0, a.row1, a.t0, a.t1, out, head.rows);
-    if (op.softcap <= 0) return;
-    for (int32_t t = a.t0; t < a.t1; ++t) {
-      float* row = logits_ + static_cast<int64_t>(t) * head.rows;
-      for (int32_t n = a.row0; n < a.row1; ++n) row[n] = op.softcap * std::tanh(row[n] / op.softcap);
+    for (int32_t t = a.t0; t < a.t1; ++t, out += head.rows) {
+      const int32_t num = a.row1 - a.row0;
+      if (op.softcap > 0) {
+        for (int32_t n = 0; n < num; ++n) out[n] = op.softcap * std::tanh(out[n] / op.softcap);
+      }
+      if (is_largest_wanted_[static_cast<size_t>(t)] == 0) continue;
+      const auto best = static_cast<int32_t>(row_argmax(out, static_cast<size_t>(num)));
+      const bool is_number = out[best] == out[best];
+      largest_[static_cast<size_t>(t) * num_logit_cuts_ + static_cast<size_t>(a.row0 / c.rows_per_cut)] = {
+          is_number ? out[best] : -std::numeric_limits<float>::infinity(), a.row0 + best};
     }
   });
 }
@@ -88,13 +119,18 @@ void Runner::sample_rows(std::span<const int32_t> rows) {
     const int32_t row = is_sample ? step_->sample_rows[i] : step_->scores[i].row;
     const auto found = std::lower_bound(rows.begin(), rows.end(), row);
     if (found == rows.end() || *found != row) return;
-    const std::span<const float> logits(logits_ + static_cast<size_t>(found - rows.begin()) * vocab, vocab);
+    const auto found_row = static_cast<size_t>(found - rows.begin());
+    const std::span<const float> logits(logits_ + found_row * vocab, vocab);
     SampleScratch& scratch = members_[static_cast<size_t>(member)].sample;
     if (is_sample) {
       const SlotState& slot = slots_[static_cast<size_t>(step_->sample_slots[i])];
       Sampled& sampled = result_->samples[i];
-      sample_row(logits, slot.params, slot.history, static_cast<uint64_t>(slot.history.num_output), scratch,
-                 sampled);
+      if (takes_largest(slot.params, slot.history)) {
+        take_token(largest_of(found_row), sampled);
+      } else {
+        sample_row(logits, slot.params, slot.history, static_cast<uint64_t>(slot.history.num_output), scratch,
+                   sampled);
+      }
       const float chosen = logits[static_cast<size_t>(sampled.token)];
       if (clean_logit(chosen) == -std::numeric_limits<float>::infinity()) sampled.token = kNoToken;
     } else {

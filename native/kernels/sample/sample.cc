@@ -18,6 +18,8 @@ constexpr int kBinShift = 20;  // 11 bits of the distance: its exponent and 3 bi
 constexpr size_t kSortAtMost = 4096;
 constexpr size_t kFewCandidates = 128;
 
+bool is_greedy(const SampleParams& params) { return !(params.temperature > 0.0F); }
+
 bool changes_logits(const SampleParams& params, const TokenHistory& history) {
   return !params.logit_bias.empty() || params.repetition_penalty != 1.0F || params.presence_penalty != 0.0F ||
          params.frequency_penalty != 0.0F ||
@@ -208,14 +210,13 @@ size_t draw_token(std::span<const float> x, const SampleParams& params, double u
 
 size_t choose_token(std::span<const float> logits, const SampleParams& params, const TokenHistory& history,
                     uint64_t counter, SampleScratch& scratch) {
-  const bool is_greedy = !(params.temperature > 0.0F);
   const bool is_changed = changes_logits(params, history);
-  if (is_greedy && !is_changed) return row_argmax(logits.data(), logits.size());
+  if (is_greedy(params) && !is_changed) return row_argmax(logits.data(), logits.size());
   if (scratch.work.size() < 2 * logits.size()) scratch.work.resize(2 * logits.size());
   const std::span<float> x(scratch.work.data(), logits.size());
   clean_row(logits.data(), logits.size(), x.data());
   if (is_changed) adjust_logits(x, params, history);
-  if (is_greedy) return row_argmax(x.data(), x.size());
+  if (is_greedy(params)) return row_argmax(x.data(), x.size());
   return draw_token(x, params, uniform(params.seed, counter), scratch, scratch.work.data() + x.size());
 }
 
@@ -250,17 +251,22 @@ void score_row(std::span<const float> logits, int32_t token, int32_t num_top, Sa
   for (const int32_t id : scratch.order) out.top.emplace_back(id, logprob(logits[static_cast<size_t>(id)]));
 }
 
-void sample_row(std::span<const float> logits, const SampleParams& params, const TokenHistory& history,
-                uint64_t counter, SampleScratch& scratch, Sampled& out) {
-  const auto token = static_cast<int32_t>(choose_token(logits, params, history, counter, scratch));
-  if (params.num_logprobs >= 0) {
-    score_row(logits, token, params.num_logprobs, scratch, out);
-    return;
-  }
+bool takes_largest(const SampleParams& params, const TokenHistory& history) {
+  return is_greedy(params) && !changes_logits(params, history) && params.num_logprobs < 0;
+}
+
+void take_token(int32_t token, Sampled& out) {
   out.token = token;
   out.logprob = 0.0F;
   out.rank = 0;
   out.top.clear();
+}
+
+void sample_row(std::span<const float> logits, const SampleParams& params, const TokenHistory& history,
+                uint64_t counter, SampleScratch& scratch, Sampled& out) {
+  const auto token = static_cast<int32_t>(choose_token(logits, params, history, counter, scratch));
+  if (params.num_logprobs >= 0) return score_row(logits, token, params.num_logprobs, scratch, out);
+  take_token(token, out);
 }
 
 }  // namespace plait

@@ -56,6 +56,11 @@ struct SampleScratch {
   std::vector<int32_t> order;  // candidates
 };
 
+// Whether sample_row() would give the first of the largest logits and nothing else, so that who computes the
+// row can find it on the way: take_token() then stands for the call.
+bool takes_largest(const SampleParams& params, const TokenHistory& history);
+void take_token(int32_t token, Sampled& out);
+
 // `counter` is the number of tokens that the sequence has produced so far. `logits` ([vocab]) is left as it
 // is. The order: raw logprobs; logit_bias; penalties; min_tokens; temperature; top_k; top_p; min_p; draw.
 // Candidates rank by falling logit, ties by rising id. top_p keeps the least set of best candidates whose
