@@ -98,7 +98,7 @@ void Runner::attend(const AttentionOp& op, MicroBatch& batch, const AttentionChu
     float* partials = partials_of(op, batch, batch.merges[static_cast<size_t>(task.merge)], args.kv_head);
     kernels_.attention_partial(args, task.partition,
                                partials + task.partition * task.num_queries * partial_size(op) +
-                                   chunks.first(chunk) * (2 + plan_->kv.head_dim));
+                                   chunks.first(chunk) * (partial_size(op) / chunks.group));
     return;
   }
   kernels_.attention(args);

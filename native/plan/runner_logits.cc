@@ -12,6 +12,16 @@
 
 namespace plait {
 
+namespace {
+
+// Where `row` stands among the sorted rows of a batch of logits; -1 when it is of another batch.
+int64_t index_of(std::span<const int32_t> rows, int32_t row) {
+  const auto found = std::lower_bound(rows.begin(), rows.end(), row);
+  return found == rows.end() || *found != row ? -1 : found - rows.begin();
+}
+
+}  // namespace
+
 // The rows of all micro-batches, and the whole team.
 void Runner::run_op(const LogitsOp& op, MicroBatch&, Crew&) {
   std::vector<int32_t> rows = step_->sample_rows;
@@ -39,12 +49,10 @@ void Runner::run_op(const LogitsOp& op, MicroBatch&, Crew&) {
 void Runner::find_largest_wanted(std::span<const int32_t> rows) {
   is_largest_wanted_.assign(rows.size(), 0);
   for (size_t i = 0; i < step_->sample_rows.size(); ++i) {
-    const auto found = std::lower_bound(rows.begin(), rows.end(), step_->sample_rows[i]);
-    if (found == rows.end() || *found != step_->sample_rows[i]) continue;
+    const int64_t index = index_of(rows, step_->sample_rows[i]);
+    if (index < 0) continue;
     const SlotState& slot = slots_[static_cast<size_t>(step_->sample_slots[i])];
-    if (takes_largest(slot.params, slot.history)) {
-      is_largest_wanted_[static_cast<size_t>(found - rows.begin())] = 1;
-    }
+    if (takes_largest(slot.params, slot.history)) is_largest_wanted_[static_cast<size_t>(index)] = 1;
   }
 }
 
@@ -98,6 +106,7 @@ void Runner::logits_of(const LogitsOp& op, std::span<const int32_t> rows) {
         for (int32_t n = 0; n < num; ++n) out[n] = op.softcap * std::tanh(out[n] / op.softcap);
       }
       if (is_largest_wanted_[static_cast<size_t>(t)] == 0) continue;
+      // Infinity stays what it is, so that the largest of all cuts is what row_argmax() finds in the row.
       const auto best = static_cast<int32_t>(row_argmax(out, static_cast<size_t>(num)));
       const bool is_number = out[best] == out[best];
       largest_[static_cast<size_t>(t) * num_logit_cuts_ + static_cast<size_t>(a.row0 / c.rows_per_cut)] = {
@@ -117,16 +126,15 @@ void Runner::sample_rows(std::span<const int32_t> rows) {
     const bool is_sample = chunk < num_samples;
     const auto i = static_cast<size_t>(is_sample ? chunk : chunk - num_samples);
     const int32_t row = is_sample ? step_->sample_rows[i] : step_->scores[i].row;
-    const auto found = std::lower_bound(rows.begin(), rows.end(), row);
-    if (found == rows.end() || *found != row) return;
-    const auto found_row = static_cast<size_t>(found - rows.begin());
-    const std::span<const float> logits(logits_ + found_row * vocab, vocab);
+    const int64_t index = index_of(rows, row);
+    if (index < 0) return;
+    const std::span<const float> logits(logits_ + static_cast<size_t>(index) * vocab, vocab);
     SampleScratch& scratch = members_[static_cast<size_t>(member)].sample;
     if (is_sample) {
       const SlotState& slot = slots_[static_cast<size_t>(step_->sample_slots[i])];
       Sampled& sampled = result_->samples[i];
       if (takes_largest(slot.params, slot.history)) {
-        take_token(largest_of(found_row), sampled);
+        take_token(largest_of(static_cast<size_t>(index)), sampled);
       } else {
         sample_row(logits, slot.params, slot.history, static_cast<uint64_t>(slot.history.num_output), scratch,
                    sampled);
