@@ -21,6 +21,7 @@ from typing import Protocol
 
 from plait.bench.bounds import check_sizes
 from plait.bench.machine import describe_machine, last_level_cache_bytes, load_average
+from plait.bench.other_work import MAX_OTHER_CPUS, OtherWork
 from plait.config import EngineConfig, Machine, format_bytes, read_machine
 from plait.engine.isa import choose_isa
 from plait.engine.kernels import AttentionWork, KernelTimers, KernelTiming, supported_isas
@@ -154,13 +155,22 @@ class KernelReport:
     machine: dict[str, object]
     ceilings: dict[str, Ceiling]
     measurements: tuple[KernelMeasurement, ...]
+    not_offered: tuple[str, ...]
+    """What was asked for and not timed, and why: a sentence each."""
+    other_cpus: float
+    """CPUs that others kept busy on average while we measured."""
 
     @property
     def has_wrong_kernels(self) -> bool:
         return any(row.difference for row in self.measurements)
 
     def to_json(self) -> dict[str, object]:
-        return {"bench": "kernels", "schema_version": SCHEMA_VERSION, **asdict(self)}
+        return {
+            "bench": "kernels",
+            "schema_version": SCHEMA_VERSION,
+            "is_trusted": self.other_cpus <= MAX_OTHER_CPUS,
+            **asdict(self),
+        }
 
 
 class Timers(Protocol):
@@ -190,6 +200,10 @@ class MatrixKind:
     def kernel(self) -> str:
         return f"{self.type} {self.rows}x{self.cols}"
 
+    def offered(self, tokens: Sequence[int]) -> list[int]:
+        """Those of ``tokens`` that the engine multiplies it with."""
+        return [count for count in tokens if not self.is_output or count <= LOGIT_ROWS]
+
 
 def run_kernel_bench(
     model_path: Path, settings: KernelSettings, on_progress: Callable[[str], None] = lambda _: None
@@ -200,7 +214,7 @@ def run_kernel_bench(
 
     Raises:
         ConfigError: a setting makes no sense, the instruction set cannot run here, the sizes do not fit in
-            memory or no kernel has such a name.
+            memory or no kernel has such a name at such sizes.
         ModelFileError: the model cannot be read.
     """
     settings.check()
@@ -215,8 +229,13 @@ def run_kernel_bench(
     works = attention_works(graph, hp, settings)
     if not kinds and not works:
         raise ConfigError(f"bench kernels: the model has no kernel named {', '.join(settings.kernels)}")
+    left_out = not_offered(kinds, settings.tokens)
+    kinds = [kind for kind in kinds if kind.offered(settings.tokens)]
+    if not kinds and not works:
+        raise ConfigError(f"bench kernels: nothing is left to time: {'; '.join(left_out)}")
     check_fits((kinds, works), max(settings.tokens), cold_bytes, machine.memory_bytes)
     timers = KernelTimers(isa, num_threads, machine.cpus_to_pin(num_threads))
+    others = OtherWork()
     ceilings, measurements = measure_kernels(timers, file, (kinds, works), cold_bytes, settings, on_progress)
     return KernelReport(
         model=model_path.stem,
@@ -227,6 +246,8 @@ def run_kernel_bench(
         machine=describe_machine(isa=isa, num_compute_threads=num_threads),
         ceilings=ceilings,
         measurements=measurements,
+        not_offered=left_out,
+        other_cpus=others.num_cpus(),
     )
 
 
@@ -272,6 +293,17 @@ def matrix_kinds(file: GgufFile, graph: Graph) -> list[MatrixKind]:
         if name not in kind.names:
             kind.names.append(name)
     return list(kinds.values())
+
+
+def not_offered(kinds: Sequence[MatrixKind], tokens: Sequence[int]) -> tuple[str, ...]:
+    """A sentence for each kernel that has no figures at some of ``tokens``."""
+    offers = ((kind, set(tokens) - set(kind.offered(tokens))) for kind in kinds)
+    return tuple(
+        f"{kind.kernel} x{','.join(map(str, sorted(missing)))}: the output matrix is multiplied with "
+        f"{LOGIT_ROWS} tokens at most, whatever the batch"
+        for kind, missing in offers
+        if missing
+    )
 
 
 def attention_works(
@@ -354,9 +386,7 @@ def measure_kernels(
     kinds, works = work
     for kind in kinds:
         on_progress(kind.kernel)
-        tokens = [count for count in settings.tokens if not kind.is_output or count <= LOGIT_ROWS]
-        if not tokens:
-            continue
+        tokens = kind.offered(settings.tokens)
         names = kind.names[: max(1, -(-cold_bytes // kind.tensor_bytes))]
         timings = timers.time_matrices(file, names, cold_bytes, tokens, settings.repeats)
         for num_tokens, timing in zip(tokens, timings, strict=True):

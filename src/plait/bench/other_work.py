@@ -12,6 +12,13 @@ MAX_OTHER_CPUS = 0.1
 """Figures that were taken while others kept more busy are not to be trusted."""
 
 
+def warning_of(other_cpus: float) -> str:
+    """What to print below figures that were taken beside other work; "" where they are to be trusted."""
+    if other_cpus <= MAX_OTHER_CPUS:
+        return ""
+    return f"NOT TO BE TRUSTED: other work kept up to {other_cpus:.1f} CPUs busy during a run"
+
+
 class OtherWork:
     """Measures what others do on our CPUs, the hypervisor's stolen time included, while we measure."""
 

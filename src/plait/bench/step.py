@@ -23,6 +23,7 @@ from typing import get_args
 
 from plait.bench.bounds import check_sizes
 from plait.bench.machine import describe_machine, load_average
+from plait.bench.other_work import MAX_OTHER_CPUS, OtherWork
 from plait.client import EngineClient
 from plait.config import EngineConfig
 from plait.config.engine import ComputeParallelism, KvCacheDtype
@@ -118,9 +119,16 @@ class StepReport:
     load_before: float
     machine: dict[str, object]
     measurements: tuple[Measurement, ...]
+    other_cpus: float
+    """CPUs that others kept busy on average while we measured."""
 
     def to_json(self) -> dict[str, object]:
-        return {"bench": "step", "schema_version": SCHEMA_VERSION, **asdict(self)}
+        return {
+            "bench": "step",
+            "schema_version": SCHEMA_VERSION,
+            "is_trusted": self.other_cpus <= MAX_OTHER_CPUS,
+            **asdict(self),
+        }
 
 
 def run_step_bench(model_path: Path, settings: StepSettings) -> StepReport:
@@ -147,13 +155,16 @@ def run_step_bench(model_path: Path, settings: StepSettings) -> StepReport:
     client = start_engine(model_path, config)
     try:
         info = client.info
+        others = OtherWork()
+        measurements = measure_steps(client, settings)
         return StepReport(
             model=info.model_name,
             model_bytes=model_path.stat().st_size,
             settings=settings,
             load_before=load_before,
             machine=describe_machine(isa=info.isa, num_compute_threads=info.num_compute_threads),
-            measurements=measure_steps(client, settings),
+            measurements=measurements,
+            other_cpus=others.num_cpus(),
         )
     finally:
         client.close()

@@ -123,6 +123,8 @@ def _print_table(report: StepReport) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from plait.bench.other_work import warning_of
+
     machine = report.machine
     table = Table(
         title=f"{report.model}: {machine['cpu']}, {machine['isa']}, {machine['num_compute_threads']} threads",
@@ -141,13 +143,18 @@ def _print_table(report: StepReport) -> None:
             f"{max(row.runs_tokens_per_s):.1f}",
             f"{row.outside_share:.1%}",
         )
-    Console().print(table)
+    console = Console()
+    console.print(table)
+    if warning := warning_of(report.other_cpus):
+        console.print(warning)
 
 
 def _print_kernels(report: KernelReport) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
+
+    from plait.bench.other_work import warning_of
 
     machine = report.machine
     console = Console()
@@ -187,6 +194,10 @@ def _print_kernels(report: KernelReport) -> None:
     console.print(table)
     for line in wrong:
         console.print(f"wrong result, not timed: {line}", markup=False)
+    for line in report.not_offered:
+        console.print(f"not timed: {line}", markup=False, highlight=False)
+    if warning := warning_of(report.other_cpus):
+        console.print(warning)
 
 
 def draw_kernels(report: KernelReport) -> str:

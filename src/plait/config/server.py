@@ -48,7 +48,10 @@ class ServerConfig(Section):
         description="A client that reads nothing of its reply for this long is given up.",
     )
     keep_alive_s: int = Field(
-        65, ge=1, le=MAX_SECONDS, description="Seconds that an idle connection is kept open."
+        65,
+        ge=1,
+        le=MAX_SECONDS,
+        description="Seconds that an idle connection is kept open; a request line and headers that take longer end it.",
     )
     grace_s: float = Field(
         30.0,

@@ -23,7 +23,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[StepSettings]:
         seen.append(settings)
         row = Measurement("decode", 8, 128, 512, 0.5, 1024.0, 0.034, (900.0, 1024.0, 1100.0))
         machine: dict[str, object] = {"cpu": "Some CPU", "isa": "avx2", "num_compute_threads": 2}
-        return StepReport(path.stem, 5, settings, 0.1, machine, (row,))
+        return StepReport(path.stem, 5, settings, 0.1, machine, (row,), 0.25)
 
     monkeypatch.setattr(step, "run_step_bench", run)
     return seen
@@ -40,7 +40,15 @@ def test_table_by_default(seen: list[StepSettings], model: str) -> None:
     result = CliRunner().invoke(bench_app, ["step", model])
     assert result.exit_code == 0, result.output
     assert seen == [StepSettings()]
-    for text in ("Some CPU", "decode", "1024.0", "900.0", "1100.0", "3.4%"):
+    for text in (
+        "Some CPU",
+        "decode",
+        "1024.0",
+        "900.0",
+        "1100.0",
+        "3.4%",
+        "NOT TO BE TRUSTED: other work kept up to 0.2 CPUs busy",
+    ):
         assert text in result.output
 
 
@@ -49,6 +57,7 @@ def test_json_as_the_last_line(seen: list[StepSettings], model: str) -> None:
     report = json.loads(result.stdout.splitlines()[-1])
     assert report["measurements"][0]["tokens_per_s"] == 1024.0
     assert report["machine"]["cpu"] == "Some CPU"
+    assert report["is_trusted"] is False
 
 
 def test_json_file(seen: list[StepSettings], model: str, tmp_path: Path) -> None:

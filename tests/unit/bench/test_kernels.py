@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -181,6 +182,18 @@ def test_senseless_settings_are_refused_before_the_model_is_read(
 def test_a_filter_that_fits_nothing_is_refused(model: Path) -> None:
     with pytest.raises(ConfigError, match="no kernel named Q3_K"):
         run_kernel_bench(model, KernelSettings(kernels=("Q3_K",)))
+
+
+def test_sizes_that_nothing_is_timed_at_are_told(model: Path) -> None:
+    settings = KernelSettings(tokens=(1, 33, 512), kernels=(str(VOCAB),))
+    file = open_model(model)
+    graph, _ = build_graph(file)
+    output = [kind for kind in kernels.matrix_kinds(file, graph) if settings.wants(kind.kernel)]
+    (line,) = kernels.not_offered(output, settings.tokens)
+    assert line.startswith(f"Q8_0 {VOCAB}x{HIDDEN} x33,512: the output matrix is multiplied with 32 tokens")
+    assert kernels.not_offered(output, (1, 32)) == ()
+    with pytest.raises(ConfigError, match=r"nothing is left to time: .*x512: the output matrix"):
+        run_kernel_bench(model, replace(settings, tokens=(512,)))
 
 
 def test_what_does_not_fit_in_memory_is_refused(model: Path) -> None:

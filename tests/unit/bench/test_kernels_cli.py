@@ -48,7 +48,9 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[KernelSettings]:
         ceilings = {name: Ceiling.of_runs(name, u, [r / 2], [r]) for name, (u, r) in names.items()}
         rows = (GOOD, replace(GOOD, tokens=1)) if "good" in path.name else (GOOD, WRONG)
         machine: dict[str, object] = {"cpu": "Some CPU", "isa": "avx2", "num_compute_threads": 2}
-        return KernelReport(path.stem, 5, settings, 1 << 27, 0.1, machine, ceilings, rows)
+        return KernelReport(
+            path.stem, 5, settings, 1 << 27, 0.1, machine, ceilings, rows, ("Q8_0 9x8 x512: because",), 0.25
+        )
 
     monkeypatch.setattr(kernels, "run_kernel_bench", run)
     return seen
@@ -72,8 +74,16 @@ def test_tables_by_default(seen: list[KernelSettings], good: str) -> None:
     result = CliRunner().invoke(bench_app, ["kernels", good])
     assert result.exit_code == 0, result.output
     assert seen == [KernelSettings()]
-    for text in ("Some CPU", "66.0 GB/s", "236.0 GMAC/s", "472.0 GMAC/s", "Q4_1 1536x576 x8"):
+    for text in (
+        "Some CPU",
+        "66.0 GB/s",
+        "236.0 GMAC/s",
+        "472.0 GMAC/s",
+        "Q4_1 1536x576 x8",
+        "not timed: Q8_0 9x8 x512: because",
+    ):
         assert text in result.output
+    assert "NOT TO BE TRUSTED: other work kept up to 0.2 CPUs busy" in result.output
     row = next(line for line in result.output.splitlines() if "1536x576 x8" in line)
     assert row.split()[3:] == ["233.3", "140.0", "18.33", "49%", "28%", "int6"]
 

@@ -22,7 +22,7 @@ from plait.bench.concurrency.report import (
     Sweep,
 )
 from plait.bench.concurrency.verdict import clients_text, verdicts
-from plait.bench.other_work import MAX_OTHER_CPUS
+from plait.bench.other_work import warning_of
 
 REFERENCE_MODE = "native"
 WIDTH = 132
@@ -52,10 +52,8 @@ def print_report(report: ConcurrencyReport, console: Console) -> None:
         console.print(sentence, markup=False, highlight=False)
     for label, reason in report.not_offered.items():
         console.print(f"not measured: {label}: {reason}", markup=False, highlight=False)
-    if report.other_cpus > MAX_OTHER_CPUS:
-        console.print(
-            f"NOT TO BE TRUSTED: other work kept up to {report.other_cpus:.1f} CPUs busy during a run"
-        )
+    if warning := warning_of(report.other_cpus):
+        console.print(warning)
     for difference in report.differences:
         console.print(f"WRONG: {difference}", markup=False, highlight=False)
 
