@@ -97,6 +97,15 @@ std::vector<Isa> supported_isas() {
   return supported;
 }
 
+bool fetches_enough_by_itself() {
+#if defined(__x86_64__)
+  // Of family 19h Zen 4 has AVX-512, Zen 3 has not.
+  return __builtin_cpu_is("amdfam19h") && __builtin_cpu_supports("avx512f");
+#else
+  return false;
+#endif
+}
+
 IsaChoice choose_isa() {
   const char* forced = std::getenv("PLAIT_FORCE_ISA");
   if (forced != nullptr && *forced != '\0') {

@@ -18,6 +18,7 @@
 
 #include <cstring>
 
+#include "cpu/isa.h"
 #include "kernels/matmul/act_tile.h"
 #include "kernels/matmul/matmul_kernels.h"
 #include "kernels/matmul/packed_layout.h"
@@ -75,25 +76,30 @@ PLAIT_INLINE void fetch_next_pair(const std::byte* first, const std::byte* p, si
 }
 
 // One stream of weights that is read slowly, since each part is multiplied with many tokens, makes the CPU
-// fetch too little ahead. With few tokens, CPUs with AVX-512 fetch enough, and more of it only costs; those
-// without (measured: Zen 3) read a fifth faster when they are told.
+// fetch too little ahead. With few tokens it depends on the CPU (fetches_enough_by_itself()): most read a
+// tenth to a fifth faster when they are told.
 template <int kTokens>
-constexpr bool kFetchesFar = kTokens > 4 || !PLAIT_HAS_512;
+constexpr bool kIsSlow = kTokens > 4;
 
-// And these read another fifth faster from two places than from one: so many misses of one stream fit into
-// the first-level cache's queue, and what the CPU itself fetches comes on top for each stream. Only for a
-// single token, where the time is that of reading.
+// CPUs without AVX-512 (measured: Zen 3) read another fifth faster from two places than from one: so many
+// misses of one stream fit into the first-level cache's queue, and what the CPU itself fetches comes on top
+// for each stream. Only for a single token, where the time is that of reading.
 template <int kTokens>
 constexpr int kStreams = !PLAIT_HAS_512 && kTokens == 1 ? 2 : 1;
 
+// How far ahead, and whether to the second-level cache: the longer way of those with AVX-512 (measured: Zen
+// 5) is more than the first-level cache keeps open misses for.
 template <int kTokens>
-constexpr size_t kFar = kTokens > 4             ? 4096
+constexpr size_t kFar = kIsSlow<kTokens>        ? 4096
+                        : PLAIT_HAS_512         ? 8192
                         : kStreams<kTokens> > 1 ? 1280
                                                 : 1536;
+template <int kTokens>
+constexpr _mm_hint kFarHint = PLAIT_HAS_512 && !kIsSlow<kTokens> ? _MM_HINT_T1 : _MM_HINT_T0;
 
-template <int32_t kNumBytes>
+template <int32_t kNumBytes, _mm_hint kHint>
 PLAIT_INLINE void fetch(const std::byte* p) {
-  for (int32_t b = 0; b < kNumBytes; b += kLine) _mm_prefetch(p + b, _MM_HINT_T0);
+  for (int32_t b = 0; b < kNumBytes; b += kLine) _mm_prefetch(p + b, kHint);
 }
 
 // Where the streams of one call stand: `bytes_apart` and, in the output, `rows_apart` from one to the next;
@@ -109,8 +115,8 @@ template <PackedKind K>
 constexpr bool kTakesTwoTiles = !PLAIT_HAS_512 && K != PackedKind::kS8;
 
 // kNumStreams vectors of rows times kNumTiles tiles of kTokens tokens over all columns; codes go from memory
-// to registers, each byte is read once. out: token t at t * out_stride.
-template <class V, PackedKind K, int kTokens, int kNumStreams, int kNumTiles = 1>
+// to registers, each byte is read once. kIsTold: what lies ahead is fetched. out: token t at t * out_stride.
+template <class V, PackedKind K, int kTokens, int kNumStreams, bool kIsTold, int kNumTiles = 1>
 PLAIT_FN void multiply(const std::byte* first, size_t step, int32_t cols, const ActTile& tile, float* out,
                        int64_t out_stride, const Streams& streams) {
   constexpr RecordShape kShape = record_shape(K);
@@ -138,8 +144,8 @@ PLAIT_FN void multiply(const std::byte* first, size_t step, int32_t cols, const 
       const Head<V> head = load_head<V, K>(p, step);
       for (int32_t i = 0; i < kShape.num_parts(); ++i, p += kShape.part_bytes()) {
         if constexpr (V::kGroups == 2) fetch_next_pair<kReadBytes>(first, p, step, is_small);
-        if constexpr (V::kGroups == 1 && kFetchesFar<kTokens>) {
-          fetch<kReadBytes>(p + (kNumStreams > 1 ? far : kFar<kTokens>));
+        if constexpr (V::kGroups == 1 && kIsTold) {
+          fetch<kReadBytes, kFarHint<kTokens>>(p + (kNumStreams > 1 ? far : kFar<kTokens>));
         }
         Part<V> part;
         load_part<V, K>(head, p + kShape.head_bytes(), step, part);
@@ -164,16 +170,17 @@ PLAIT_FN void multiply(const std::byte* first, size_t step, int32_t cols, const 
 // limits, and one stream of weights reads fastest.
 constexpr int tokens_for_pairs(PackedKind kind) { return kind == PackedKind::kS8 ? 4 : 2; }
 
-// All rows of one range for one tile.
-template <PackedKind K, int kTokens>
+// All rows of one range for one tile. kIsTold: what lies ahead is fetched for few tokens, too.
+template <PackedKind K, int kTokens, bool kIsTold>
 void multiply_tile(const std::byte* groups, int32_t num_groups, int32_t cols, const ActTile& tile, float* out,
                    int64_t out_stride) {
   const size_t step = group_bytes(K, cols);
   const auto at = [&](int32_t g) { return groups + static_cast<size_t>(g) * step; };
+  constexpr bool kFetches = kIsTold || kIsSlow<kTokens>;
   int32_t g = 0;
   if constexpr (Wide::kGroups == 2 && kTokens >= tokens_for_pairs(K)) {
     for (; g + 2 <= num_groups; g += 2) {
-      multiply<Wide, K, kTokens, 1>(at(g), step, cols, tile, out + g * kRowGroup, out_stride, {});
+      multiply<Wide, K, kTokens, 1, kFetches>(at(g), step, cols, tile, out + g * kRowGroup, out_stride, {});
     }
   }
   if constexpr (kStreams<kTokens> > 1) {
@@ -183,13 +190,13 @@ void multiply_tile(const std::byte* groups, int32_t num_groups, int32_t cols, co
     Streams streams{static_cast<size_t>(run) * step, int64_t{run} * kRowGroup, 0};
     for (; g < run; ++g) {
       if (g + 1 == run) streams.bytes_to_next = static_cast<size_t>(num_groups - run) * step;
-      multiply<V256, K, kTokens, kStreams<kTokens>>(at(g), step, cols, tile, out + g * kRowGroup, out_stride,
-                                                    streams);
+      multiply<V256, K, kTokens, kStreams<kTokens>, kFetches>(at(g), step, cols, tile, out + g * kRowGroup,
+                                                              out_stride, streams);
     }
     g = run * kStreams<kTokens>;
   }
   for (; g < num_groups; ++g) {
-    multiply<V256, K, kTokens, 1>(at(g), step, cols, tile, out + g * kRowGroup, out_stride, {});
+    multiply<V256, K, kTokens, 1, kFetches>(at(g), step, cols, tile, out + g * kRowGroup, out_stride, {});
   }
 }
 
@@ -198,8 +205,8 @@ void multiply_two_tiles(const std::byte* groups, int32_t num_groups, int32_t col
                         float* out, int64_t out_stride) {
   const size_t step = group_bytes(K, cols);
   for (int32_t g = 0; g < num_groups; ++g) {
-    multiply<V256, K, kTileTokens, 1, 2>(groups + static_cast<size_t>(g) * step, step, cols, tile,
-                                         out + g * kRowGroup, out_stride, {});
+    multiply<V256, K, kTileTokens, 1, true, 2>(groups + static_cast<size_t>(g) * step, step, cols, tile,
+                                               out + g * kRowGroup, out_stride, {});
   }
 }
 
@@ -209,38 +216,40 @@ constexpr TileFn two_tiles_fn() {
   return nullptr;
 }
 
-template <PackedKind K>
+template <PackedKind K, bool kIsTold>
 constexpr TileFns kTileFns = {
-    {multiply_tile<K, 1>, multiply_tile<K, 2>, multiply_tile<K, 3>, multiply_tile<K, 4>, multiply_tile<K, 5>,
-     multiply_tile<K, 6>, multiply_tile<K, 7>, multiply_tile<K, 8>},
+    {multiply_tile<K, 1, kIsTold>, multiply_tile<K, 2, kIsTold>, multiply_tile<K, 3, kIsTold>,
+     multiply_tile<K, 4, kIsTold>, multiply_tile<K, 5, true>, multiply_tile<K, 6, true>,
+     multiply_tile<K, 7, true>, multiply_tile<K, 8, true>},
     two_tiles_fn<K>()};
 
+template <bool kIsTold>
 const TileFns* tile_fns(PackedKind kind) {
   switch (kind) {
     case PackedKind::kU4:
-      return &kTileFns<PackedKind::kU4>;
+      return &kTileFns<PackedKind::kU4, kIsTold>;
     case PackedKind::kU4Min:
-      return &kTileFns<PackedKind::kU4Min>;
+      return &kTileFns<PackedKind::kU4Min, kIsTold>;
     case PackedKind::kU5:
-      return &kTileFns<PackedKind::kU5>;
+      return &kTileFns<PackedKind::kU5, kIsTold>;
     case PackedKind::kU5Min:
-      return &kTileFns<PackedKind::kU5Min>;
+      return &kTileFns<PackedKind::kU5Min, kIsTold>;
     case PackedKind::kS8:
-      return &kTileFns<PackedKind::kS8>;
+      return &kTileFns<PackedKind::kS8, kIsTold>;
     case PackedKind::kCode4:
-      return &kTileFns<PackedKind::kCode4>;
+      return &kTileFns<PackedKind::kCode4, kIsTold>;
     case PackedKind::kU2K:
-      return &kTileFns<PackedKind::kU2K>;
+      return &kTileFns<PackedKind::kU2K, kIsTold>;
     case PackedKind::kU3K:
-      return &kTileFns<PackedKind::kU3K>;
+      return &kTileFns<PackedKind::kU3K, kIsTold>;
     case PackedKind::kU4K:
-      return &kTileFns<PackedKind::kU4K>;
+      return &kTileFns<PackedKind::kU4K, kIsTold>;
     case PackedKind::kU5K:
-      return &kTileFns<PackedKind::kU5K>;
+      return &kTileFns<PackedKind::kU5K, kIsTold>;
     case PackedKind::kU6K:
-      return &kTileFns<PackedKind::kU6K>;
+      return &kTileFns<PackedKind::kU6K, kIsTold>;
     case PackedKind::kCode4K:
-      return &kTileFns<PackedKind::kCode4K>;
+      return &kTileFns<PackedKind::kCode4K, kIsTold>;
     case PackedKind::kF16:
     case PackedKind::kBF16:
     case PackedKind::kF32:
@@ -254,7 +263,12 @@ const TileFns* tile_fns(PackedKind kind) {
 void matmul(const PackedMatrix& w, const Acts& acts, int32_t row0, int32_t row1, int32_t t0, int32_t t1,
             float* out, int64_t out_stride) {
   if (is_float_kind(w.kind)) return matmul_float(w, acts, row0, row1, t0, t1, out, out_stride);
-  walk_tiles(*tile_fns(w.kind), w, acts, row0, row1, t0, t1, out, out_stride);
+#if PLAIT_HAS_512
+  const TileFns* fns = fetches_enough_by_itself() ? tile_fns<false>(w.kind) : tile_fns<true>(w.kind);
+#else
+  const TileFns* fns = tile_fns<true>(w.kind);
+#endif
+  walk_tiles(*fns, w, acts, row0, row1, t0, t1, out, out_stride);
 }
 
 }  // namespace plait::PLAIT_ISA
