@@ -51,9 +51,10 @@ inline void multiply(const float* a, int64_t a_stride, const uint16_t* const (&b
   }
 }
 
-// Few rows take two parts at once, so that enough sums are under way to hide the latency of one.
+// Few rows take two parts at once, so that enough sums are under way to hide the latency of one. Where there
+// are registers for it many rows do as well: their factors then serve two products.
 template <int kRows>
-inline constexpr int kPartsOf = kRows <= 3 ? 2 : 1;
+inline constexpr int kPartsOf = kRows <= 3 || kHasDoubleRegisters ? 2 : 1;
 
 // Scores of kRows rows for spans [span, span + kParts).
 template <int kRows, int kParts>
