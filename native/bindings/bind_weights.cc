@@ -36,8 +36,9 @@ const TensorInfo& vector_of(const GgufFile& file, const std::string& name) {
   return tensor;
 }
 
-FileMatrix matrix_of(const GgufFile& file, const TensorInfo& tensor) {
-  return {std::string(tensor.name), tensor.type, file.tensor_data(tensor), tensor.rows(), tensor.columns()};
+FileMatrix matrix_of(const GgufFile& file, const TensorInfo& tensor, bool is_searched) {
+  return {std::string(tensor.name), tensor.type, file.tensor_data(tensor), tensor.rows(),
+          tensor.columns(),         is_searched};
 }
 
 // Gives the source's memory back as soon as it is packed: the model is never in memory twice.
@@ -56,15 +57,11 @@ void register_loading(nb::module_& m) {
           "packed"_a, "To be filled by place_matrix and place_vector, in the order of the file.")
       .def_static(
           "matrix_bytes",
-          [](const GgufFile& file, const std::string& name) {
-            const TensorInfo& tensor = tensor_of(file, name);
-            try {
-              return Weights::padded(packed_num_bytes(tensor.type, tensor.rows(), tensor.columns()));
-            } catch (const Error& error) {
-              throw Error(error.code(), "tensor " + name + ": " + error.what());
-            }
+          [](const GgufFile& file, const std::string& name, bool is_searched) {
+            return Weights::padded(
+                Weights::packed_bytes(matrix_of(file, tensor_of(file, name), is_searched)));
           },
-          "file"_a, "tensor"_a, "Bytes that the matrix takes in packed memory.")
+          "file"_a, "tensor"_a, "is_searched"_a = false, "Bytes that the matrix takes in packed memory.")
       .def_static(
           "vector_bytes",
           [](const GgufFile& file, const std::string& name) {
@@ -73,13 +70,18 @@ void register_loading(nb::module_& m) {
           "file"_a, "tensor"_a, "Bytes that the vector takes in a packed file.")
       .def(
           "add_matrix",
-          [](Weights& weights, const GgufFile& file, const std::string& name, int32_t num_threads) {
+          [](Weights& weights, const GgufFile& file, const std::string& name, int32_t num_threads,
+             bool is_searched) {
             const TensorInfo& tensor = tensor_of(file, name);
             const nb::gil_scoped_release release;
             file.prefetch(tensor);
-            return weights.add_matrix(matrix_of(file, tensor), num_threads, releaser(file, tensor));
+            return weights.add_matrix(matrix_of(file, tensor, is_searched), num_threads,
+                                      releaser(file, tensor));
           },
-          "file"_a, "tensor"_a, "num_threads"_a, "Pack a tensor and return its matrix id. Releases the GIL.")
+          "file"_a, "tensor"_a, "num_threads"_a, "is_searched"_a = false,
+          "Pack a tensor and return its matrix id; ``is_searched``: so that the largest of its products can "
+          "be "
+          "found without reading all of it, where its type allows that. Releases the GIL.")
       .def(
           "add_vector",
           [](Weights& weights, const GgufFile& file, const std::string& name) {
@@ -89,10 +91,11 @@ void register_loading(nb::module_& m) {
           "file"_a, "tensor"_a, "Copy a one-dimensional tensor as float32 and return its vector id.")
       .def(
           "place_matrix",
-          [](Weights& weights, const GgufFile& file, const std::string& name) {
-            return weights.place_matrix(matrix_of(file, tensor_of(file, name)));
+          [](Weights& weights, const GgufFile& file, const std::string& name, bool is_searched) {
+            return weights.place_matrix(matrix_of(file, tensor_of(file, name), is_searched));
           },
-          "file"_a, "tensor"_a, "The next matrix of the packed file; returns its id.")
+          "file"_a, "tensor"_a, "is_searched"_a = false,
+          "The next matrix of the packed file; returns its id.")
       .def(
           "place_vector",
           [](Weights& weights, const GgufFile& file, const std::string& name) {
@@ -106,6 +109,15 @@ void register_loading(nb::module_& m) {
              const auto values = weights.vector(id);
              return std::vector<float>(values.begin(), values.end());
            })
+      .def(
+          "is_searched",
+          [](const Weights& weights, const std::string& name) {
+            for (int32_t id = 0; id < weights.num_matrices(); ++id) {
+              if (weights.matrix_name(id) == name) return weights.coarse(id) != nullptr;
+            }
+            throw Error(ErrorCode::kInvalidArgument, "no matrix " + name);
+          },
+          "matrix"_a, "The largest of its products can be found without reading all of it.")
       .def_prop_ro("used_bytes", &Weights::used_bytes);
 }
 
@@ -151,15 +163,18 @@ void register_packed_file(nb::module_& m) {
           "None: another process writes this file now. Sets disk space aside; releases the GIL.")
       .def(
           "add_matrix",
-          [](PackedWriter& writer, const GgufFile& file, const std::string& name, int32_t num_threads) {
+          [](PackedWriter& writer, const GgufFile& file, const std::string& name, int32_t num_threads,
+             bool is_searched) {
             const TensorInfo& tensor = tensor_of(file, name);
             const nb::gil_scoped_release release;
             file.prefetch(tensor);
             Weights::pack_matrix_to([&](std::span<const std::byte> bytes) { writer.append(bytes); },
-                                    matrix_of(file, tensor), num_threads, releaser(file, tensor));
+                                    matrix_of(file, tensor, is_searched), num_threads,
+                                    releaser(file, tensor));
             writer.pad(Weights::kAlignment);
           },
-          "file"_a, "tensor"_a, "num_threads"_a, "Pack the next tensor. Releases the GIL.")
+          "file"_a, "tensor"_a, "num_threads"_a, "is_searched"_a = false,
+          "Pack the next tensor. Releases the GIL.")
       .def(
           "add_vector",
           [](PackedWriter& writer, const GgufFile& file, const std::string& name) {

@@ -26,7 +26,10 @@ class FirstWeights {
 
   WeightRun operator()(const MatmulOp& op) const { return of_rows(op.weight, kRowUnit); }
   WeightRun operator()(const GatedOp& op) const { return of_rows(op.gate, kBlock); }
-  WeightRun operator()(const LogitsOp& op) const { return of_rows(op.head, kRowUnit); }
+  WeightRun operator()(const LogitsOp& op) const {
+    const CoarseMatrix* coarse = weights_.coarse(op.head);  // most steps of few rows read it, if there is one
+    return coarse != nullptr ? of_rows(coarse->codes, kRowUnit) : of_rows(op.head, kRowUnit);
+  }
   WeightRun operator()(const QkvOp& op) const {
     const int32_t num_kv_heads = plan_.kv.num_kv_heads;
     const int32_t head = share_of(num_kv_heads + op.num_heads);
@@ -44,8 +47,8 @@ class FirstWeights {
   int32_t share_of(int32_t num_chunks) const {
     return static_cast<int32_t>(int64_t{num_chunks} * member_ / num_members_);
   }
-  WeightRun of_rows(MatrixId id, int32_t row_unit) const {
-    const PackedMatrix& matrix = weights_.matrix(id);
+  WeightRun of_rows(MatrixId id, int32_t row_unit) const { return of_rows(weights_.matrix(id), row_unit); }
+  WeightRun of_rows(const PackedMatrix& matrix, int32_t row_unit) const {
     const ProductCut cut = cut_product(matrix.rows, 1, row_unit, num_members_);
     return run_from(matrix, cut.area(share_of(cut.num_chunks())).row0);
   }

@@ -1,6 +1,7 @@
 #include "plan/runner.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <variant>
@@ -19,6 +20,7 @@ constexpr int32_t ceil_div(int32_t a, int32_t b) { return (a + b - 1) / b; }
 struct ArenaLayout {
   std::vector<size_t> f32, q8;  // per buffer of the plan
   size_t logits, logit_hidden, logit_f32, logit_q8;
+  std::array<size_t, kMostSearchedRows> searched_q8;
   size_t bytes = 0;
 
   size_t take(size_t size) {
@@ -43,6 +45,7 @@ ArenaLayout arena_layout(const Plan& plan, int32_t max_tokens) {
   layout.logit_hidden = layout.take(kLogitRows * hidden * sizeof(float));
   layout.logit_f32 = layout.take(kLogitRows * hidden * sizeof(float));
   layout.logit_q8 = layout.take(acts_q8_bytes(kLogitRows, plan.hidden));
+  for (size_t& offset : layout.searched_q8) offset = layout.take(acts_q8_bytes(1, plan.hidden));
   return layout;
 }
 
@@ -114,6 +117,9 @@ void Runner::place_buffers() {
   logit_acts_.cols = plan_->hidden;
   logit_acts_.f32 = floats(layout.logit_f32);
   logit_acts_.q8 = arena_.data() + layout.logit_q8;
+  for (size_t i = 0; i < searched_acts_.size(); ++i) {
+    searched_acts_[i] = {arena_.data() + layout.searched_q8[i], nullptr, 1, plan_->hidden};
+  }
 }
 
 size_t Runner::arena_bytes(const Plan& plan, int32_t max_tokens) {

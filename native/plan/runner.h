@@ -11,6 +11,7 @@
 // INVARIANT: how a step is divided into chunks never changes a bit of any result.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -31,6 +32,9 @@
 namespace plait {
 
 inline constexpr int32_t kLogitRows = 32;  // rows of logits that exist at a time
+// Rows whose largest logits are searched for (kernels/matmul/coarse.h): with more of them multiplying takes
+// longer than reading.
+inline constexpr int32_t kMostSearchedRows = 8;
 
 // The first of the largest logits of a part of a row; value -infinity when none is a number.
 struct LargestLogit {
@@ -110,7 +114,12 @@ class Runner {
                     int32_t t0, int32_t t1);
   void find_largest_wanted(std::span<const int32_t> rows);
   void logits_of(const LogitsOp& op, std::span<const int32_t> rows);
-  int32_t largest_of(size_t row) const;
+  // The activations of the output product, in logit_acts_.
+  Acts normed_rows(const LogitsOp& op, std::span<const int32_t> rows);
+  void all_logits(const LogitsOp& op, const Acts& acts);
+  // largest_ of all_logits() and nothing else.
+  void search_largest(const LogitsOp& op, const CoarseMatrix& coarse, const Acts& acts);
+  const LargestLogit& largest_of(size_t row) const;
   void sample_rows(std::span<const int32_t> rows);
 
   std::shared_ptr<const Plan> plan_;
@@ -133,6 +142,8 @@ class Runner {
   // By row of logits: whether its largest one is wanted, and that of each cut of the product.
   std::vector<uint8_t> is_largest_wanted_;
   std::vector<LargestLogit> largest_;
+  std::vector<LargestRange> ranges_;                   // as largest_, of coarse products
+  std::array<Acts, kMostSearchedRows> searched_acts_;  // of one token each
   size_t num_logit_cuts_ = 0;
   std::vector<Member> members_;
   std::vector<SlotState> slots_;

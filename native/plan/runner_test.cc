@@ -147,6 +147,66 @@ TEST(greedy_tokens_are_the_first_of_the_largest_logits) {
   }
 }
 
+namespace {
+
+// The greedy tokens of the last rows of a prompt, in a step that asks for nothing else.
+std::vector<int32_t> greedy_tokens(Bench& bench, const std::vector<int32_t>& prompt, int32_t num_rows) {
+  const auto size = static_cast<int32_t>(prompt.size());
+  StepInput step = TinyModel::step(prompt, size);
+  SlotStart start;
+  start.prompt_ids = prompt;
+  start.params.temperature = 0.0F;
+  step.slot_starts = {start};
+  for (int32_t row = size - num_rows; row < size; ++row) {
+    step.sample_rows.push_back(row);
+    step.sample_slots.push_back(0);
+  }
+  std::vector<int32_t> tokens;
+  for (const Sampled& sampled : bench.run(step).samples) tokens.push_back(sampled.token);
+  return tokens;
+}
+
+}  // namespace
+
+TEST(a_search_finds_the_largest_logits) {
+  for (uint64_t seed = 30; seed < 40; ++seed) {
+    const std::vector<int32_t> prompt = TinyModel::prompt(24, seed);
+    Bench reference(1);
+    const std::vector<float> logits = logits_of(reference, prompt, 24);
+    for (const Isa isa : supported_isas()) {
+      for (const int32_t num_threads : {1, 2, 5}) {
+        Bench bench(num_threads, isa);
+        for (int32_t num_rows = 1; num_rows <= kMostSearchedRows + 1; ++num_rows) {
+          const std::vector<int32_t> tokens = greedy_tokens(bench, prompt, num_rows);
+          for (int32_t i = 0; i < num_rows; ++i) {
+            const auto begin = logits.end() - std::ptrdiff_t{num_rows - i} * kVocab;
+            CHECK_EQ(tokens[static_cast<size_t>(i)],
+                     static_cast<int32_t>(std::max_element(begin, begin + kVocab) - begin));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(few_greedy_rows_are_searched_and_no_others) {
+  const std::vector<int32_t> prompt = TinyModel::prompt(24, 50);
+  Bench bench(2);
+  const int32_t token = greedy_tokens(bench, prompt, 1)[0];
+  // With a wrong bound of its group the token is not found any more, where it is searched for.
+  const MatrixId head = std::get<LogitsOp>(bench.model.plan->ops.back()).head;
+  const float* bounds = bench.model.weights->coarse(head)->bounds;
+  const_cast<float&>(bounds[token / kRowGroup]) = -1e9F;
+  for (int32_t num_rows = 1; num_rows <= kMostSearchedRows; ++num_rows) {
+    CHECK(greedy_tokens(bench, prompt, num_rows).back() != token);
+  }
+  CHECK_EQ(greedy_tokens(bench, prompt, kMostSearchedRows + 1).back(), token);
+  const std::vector<float> logits = logits_of(bench, prompt, 24);
+  CHECK_EQ(
+      static_cast<int32_t>(std::max_element(logits.end() - kVocab, logits.end()) - (logits.end() - kVocab)),
+      token);
+}
+
 TEST(sampled_tokens_are_resolved_by_reference) {
   const std::vector<int32_t> prompt = TinyModel::prompt(20, 5);
   Bench bench(2);

@@ -24,7 +24,8 @@ struct TinyModel {
   std::shared_ptr<Plan> plan = std::make_shared<Plan>();
   std::shared_ptr<Weights> weights = std::make_shared<Weights>(size_t{4} << 20);
 
-  // Quantised weights with one float matrix, head norms and a window in layer 1, post norms in layer 2.
+  // Quantised weights with one float matrix, an output matrix that is searched, head norms and a window
+  // in layer 1, post norms in layer 2.
   explicit TinyModel(KvDtype dtype = KvDtype::kF16) {
     plan->hidden = kHidden;
     plan->vocab = kVocab;
@@ -37,7 +38,7 @@ struct TinyModel {
                      {"gated", BufferKind::kActs, kFfn, true, false}};
     plan->ropes = {{RopeStyle::kHalf, std::vector<float>(16, 0.1F)},
                    {RopeStyle::kInterleaved, {1.0F, 0.5F, 0.01F}}};
-    const MatrixId table = matrix(GgmlType::kQ8_0, kVocab, kHidden);
+    const MatrixId table = matrix(GgmlType::kQ8_0, kVocab, kHidden, true);
     plan->ops.emplace_back(EmbedOp{table, 2.0F, 0});
     BufferId delta = -1;
     for (int32_t layer = 0; layer < kLayers; ++layer) {
@@ -96,10 +97,10 @@ struct TinyModel {
   }
 
  private:
-  MatrixId matrix(GgmlType type, int32_t rows, int32_t cols) {
+  MatrixId matrix(GgmlType type, int32_t rows, int32_t cols, bool is_searched = false) {
     const int64_t num_blocks = int64_t{rows} * cols / block_shape(type).elements;
     const std::vector<std::byte> data = random_blocks(type, num_blocks, ++seed_);
-    return weights->add_matrix(std::to_string(seed_), type, data.data(), rows, cols, 1);
+    return weights->add_matrix({std::to_string(seed_), type, data.data(), rows, cols, is_searched}, 1);
   }
   VectorId vector(int32_t num) {
     SplitMix64 random(++seed_);

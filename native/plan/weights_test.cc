@@ -66,6 +66,59 @@ TEST(streamed_bytes_are_those_in_memory) {
   }
 }
 
+TEST(streamed_bytes_of_searched_matrices_are_those_in_memory) {
+  // Some slices, and one.
+  for (const int64_t rows : {int64_t{24}, int64_t{20008}}) {
+    Source source(GgmlType::kQ8_0, rows, 512);
+    FileMatrix& m = source.matrix;
+    m.is_searched = true;
+    const size_t size = Weights::packed_bytes(m);
+    CHECK(size > plait::packed_num_bytes(m.type, rows, 512));  // by the bounds
+    uint64_t done = 0;
+    const plait::DoneFn on_done = [&](uint64_t offset, uint64_t num) {
+      CHECK_EQ(offset, done % source.bytes.size());
+      done += num;
+    };
+    Weights weights(Weights::padded(size));
+    weights.add_matrix(m, 3, on_done);
+    CHECK_EQ(done, 2 * source.bytes.size());  // read twice
+    CHECK(weights.matrix(0).kind == plait::PackedKind::kS8Apart);
+    CHECK(weights.coarse(0) != nullptr);
+    CHECK(weights.coarse(0)->codes.data == weights.matrix(0).data);
+    std::vector<float> expected(512), unpacked(512);
+    for (const int64_t row : {int64_t{0}, int64_t{13}, rows - 1}) {
+      plait::dequantize_row(m.type, m.src + row * 512 / 32 * 34, 512, expected.data());
+      plait::unpack_row(weights.matrix(0), row, unpacked.data());
+      CHECK(expected == unpacked);
+    }
+    for (const int32_t num_threads : {1, 4}) {
+      std::vector<std::byte> streamed;
+      Weights::pack_matrix_to(
+          [&](std::span<const std::byte> bytes) {
+            streamed.insert(streamed.end(), bytes.begin(), bytes.end());
+          },
+          m, num_threads, {});
+      CHECK_EQ(streamed.size(), size);
+      CHECK(std::memcmp(streamed.data(), weights.matrix(0).data, size) == 0);
+    }
+    const auto packed = std::make_shared<std::vector<std::byte>>(size + Weights::kAlignment);
+    Weights placed(packed, std::span<const std::byte>(*packed));
+    placed.place_matrix(m);
+    const auto offset_of = [](const Weights& w, const void* p) {
+      return static_cast<const std::byte*>(p) - w.matrix(0).data;
+    };
+    CHECK_EQ(offset_of(placed, placed.matrix(0).low), offset_of(weights, weights.matrix(0).low));
+    CHECK_EQ(offset_of(placed, placed.coarse(0)->bounds), offset_of(weights, weights.coarse(0)->bounds));
+  }
+  // Other types are packed as ever.
+  Source other(GgmlType::kQ4_1, 8, 64);
+  other.matrix.is_searched = true;
+  Weights weights(size_t{1} << 16);
+  weights.add_matrix(other.matrix, 1);
+  CHECK(weights.coarse(0) == nullptr);
+  CHECK(weights.matrix(0).kind == plait::PackedKind::kU4Min);
+}
+
 TEST(placed_tensors_are_views_in_order) {
   const Source first(GgmlType::kQ4_1, 16, 96), second(GgmlType::kQ8_0, 8, 64);
   const auto packed = std::make_shared<std::vector<std::byte>>(size_t{1} << 16);

@@ -407,26 +407,31 @@ class Weights:
         """
 
     @staticmethod
-    def matrix_bytes(file: GgufFile, tensor: str) -> int:
+    def matrix_bytes(file: GgufFile, tensor: str, is_searched: bool = False) -> int:
         """Bytes that the matrix takes in packed memory."""
 
     @staticmethod
     def vector_bytes(file: GgufFile, tensor: str) -> int:
         """Bytes that the vector takes in a packed file."""
 
-    def add_matrix(self, file: GgufFile, tensor: str, num_threads: int) -> int:
-        """Pack a tensor and return its matrix id. Releases the GIL."""
+    def add_matrix(self, file: GgufFile, tensor: str, num_threads: int, is_searched: bool = False) -> int:
+        """
+        Pack a tensor and return its matrix id; ``is_searched``: so that the largest of its products can be found without reading all of it, where its type allows that. Releases the GIL.
+        """
 
     def add_vector(self, file: GgufFile, tensor: str) -> int:
         """Copy a one-dimensional tensor as float32 and return its vector id."""
 
-    def place_matrix(self, file: GgufFile, tensor: str) -> int:
+    def place_matrix(self, file: GgufFile, tensor: str, is_searched: bool = False) -> int:
         """The next matrix of the packed file; returns its id."""
 
     def place_vector(self, file: GgufFile, tensor: str) -> int:
         """The next vector of the packed file; returns its id."""
 
     def vector_values(self, arg: int, /) -> list[float]: ...
+
+    def is_searched(self, matrix: str) -> bool:
+        """The largest of its products can be found without reading all of it."""
 
     @property
     def used_bytes(self) -> int: ...
@@ -460,7 +465,7 @@ class PackedWriter:
         None: another process writes this file now. Sets disk space aside; releases the GIL.
         """
 
-    def add_matrix(self, file: GgufFile, tensor: str, num_threads: int) -> None:
+    def add_matrix(self, file: GgufFile, tensor: str, num_threads: int, is_searched: bool = False) -> None:
         """Pack the next tensor. Releases the GIL."""
 
     def add_vector(self, file: GgufFile, tensor: str) -> None:

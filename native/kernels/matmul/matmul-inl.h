@@ -102,10 +102,22 @@ PLAIT_INLINE void fetch(const std::byte* p) {
   for (int32_t b = 0; b < kNumBytes; b += kLine) _mm_prefetch(p + b, kHint);
 }
 
+// The same of the lower bits that are kept apart.
+template <class V, int kTokens, bool kIsTold>
+PLAIT_INLINE void fetch_low(const std::byte* first, const LowPart& low) {
+  if constexpr (V::kGroups == 2) {
+    const std::byte* next = first + 2 * low.step + 2 * (low.p - first);
+    for (int32_t b = 0; b < 2 * kLowPartBytes; b += kLine) _mm_prefetch(next + b, _MM_HINT_T0);
+  } else if constexpr (kIsTold) {
+    fetch<kLowPartBytes, kFarHint<kTokens>>(low.p + kFar<kTokens>);
+  }
+}
+
 // Where the streams of one call stand: `bytes_apart` and, in the output, `rows_apart` from one to the next;
 // each goes on `bytes_to_next` behind the end of this call's columns.
 struct Streams {
   size_t bytes_apart = 0;
+  size_t low_apart = 0;
   int64_t rows_apart = 0;
   size_t bytes_to_next = 0;
 };
@@ -117,8 +129,10 @@ constexpr bool kTakesTwoTiles = !PLAIT_HAS_512 && K != PackedKind::kS8;
 // kNumStreams vectors of rows times kNumTiles tiles of kTokens tokens over all columns; codes go from memory
 // to registers, each byte is read once. kIsTold: what lies ahead is fetched. out: token t at t * out_stride.
 template <class V, PackedKind K, int kTokens, int kNumStreams, bool kIsTold, int kNumTiles = 1>
-PLAIT_FN void multiply(const std::byte* first, size_t step, int32_t cols, const ActTile& tile, float* out,
+PLAIT_FN void multiply(const Groups& groups, size_t step, int32_t cols, const ActTile& tile, float* out,
                        int64_t out_stride, const Streams& streams) {
+  const std::byte* first = groups.records;
+  [[maybe_unused]] LowPart low{groups.low, low_group_bytes(K, cols)};
   constexpr RecordShape kShape = record_shape(K);
   constexpr int32_t kReadBytes = kShape.head_bytes() + kShape.part_bytes();
   constexpr int kAllTokens = kNumTiles * kTokens;
@@ -147,8 +161,13 @@ PLAIT_FN void multiply(const std::byte* first, size_t step, int32_t cols, const 
         if constexpr (V::kGroups == 1 && kIsTold) {
           fetch<kReadBytes, kFarHint<kTokens>>(p + (kNumStreams > 1 ? far : kFar<kTokens>));
         }
+        LowPart low_part = low;
+        if constexpr (K == PackedKind::kS8Apart) {
+          low_part.p += static_cast<size_t>(s) * streams.low_apart;
+          fetch_low<V, kTokens, kIsTold>(groups.low, low_part);
+        }
         Part<V> part;
-        load_part<V, K>(head, p + kShape.head_bytes(), step, part);
+        load_part<V, K>(head, p + kShape.head_bytes(), step, low_part, part);
         add_part<V, K, kTokens>(head, part, act, acc[s]);
         if constexpr (kNumTiles == 2) {
           const ActRecord second = act + tile_step;
@@ -158,6 +177,7 @@ PLAIT_FN void multiply(const std::byte* first, size_t step, int32_t cols, const 
       }
     }
     record_act = act;
+    if constexpr (K == PackedKind::kS8Apart) low.p += kLowPartBytes;
   }
   for (int s = 0; s < kNumStreams; ++s) {
     for (int t = 0; t < kAllTokens; ++t) {
@@ -172,10 +192,10 @@ constexpr int tokens_for_pairs(PackedKind kind) { return kind == PackedKind::kS8
 
 // All rows of one range for one tile. kIsTold: what lies ahead is fetched for few tokens, too.
 template <PackedKind K, int kTokens, bool kIsTold>
-void multiply_tile(const std::byte* groups, int32_t num_groups, int32_t cols, const ActTile& tile, float* out,
+void multiply_tile(const Groups& groups, int32_t num_groups, int32_t cols, const ActTile& tile, float* out,
                    int64_t out_stride) {
   const size_t step = group_bytes(K, cols);
-  const auto at = [&](int32_t g) { return groups + static_cast<size_t>(g) * step; };
+  const auto at = [&](int32_t g) { return groups.at(g, K, cols); };
   constexpr bool kFetches = kIsTold || kIsSlow<kTokens>;
   int32_t g = 0;
   if constexpr (Wide::kGroups == 2 && kTokens >= tokens_for_pairs(K)) {
@@ -187,7 +207,8 @@ void multiply_tile(const std::byte* groups, int32_t num_groups, int32_t cols, co
     // Each stream is a run of neighbouring groups; the ranges that follow this one in memory will be read the
     // same way, most likely by this thread.
     const int32_t run = num_groups / kStreams<kTokens>;
-    Streams streams{static_cast<size_t>(run) * step, int64_t{run} * kRowGroup, 0};
+    Streams streams{static_cast<size_t>(run) * step, static_cast<size_t>(run) * low_group_bytes(K, cols),
+                    int64_t{run} * kRowGroup, 0};
     for (; g < run; ++g) {
       if (g + 1 == run) streams.bytes_to_next = static_cast<size_t>(num_groups - run) * step;
       multiply<V256, K, kTokens, kStreams<kTokens>, kFetches>(at(g), step, cols, tile, out + g * kRowGroup,
@@ -201,12 +222,12 @@ void multiply_tile(const std::byte* groups, int32_t num_groups, int32_t cols, co
 }
 
 template <PackedKind K>
-void multiply_two_tiles(const std::byte* groups, int32_t num_groups, int32_t cols, const ActTile& tile,
+void multiply_two_tiles(const Groups& groups, int32_t num_groups, int32_t cols, const ActTile& tile,
                         float* out, int64_t out_stride) {
   const size_t step = group_bytes(K, cols);
   for (int32_t g = 0; g < num_groups; ++g) {
-    multiply<V256, K, kTileTokens, 1, true, 2>(groups + static_cast<size_t>(g) * step, step, cols, tile,
-                                               out + g * kRowGroup, out_stride, {});
+    multiply<V256, K, kTileTokens, 1, true, 2>(groups.at(g, K, cols), step, cols, tile, out + g * kRowGroup,
+                                               out_stride, {});
   }
 }
 
@@ -250,6 +271,10 @@ const TileFns* tile_fns(PackedKind kind) {
       return &kTileFns<PackedKind::kU6K, kIsTold>;
     case PackedKind::kCode4K:
       return &kTileFns<PackedKind::kCode4K, kIsTold>;
+    case PackedKind::kS8Apart:
+      return &kTileFns<PackedKind::kS8Apart, kIsTold>;
+    case PackedKind::kU6:
+      return &kTileFns<PackedKind::kU6, kIsTold>;
     case PackedKind::kF16:
     case PackedKind::kBF16:
     case PackedKind::kF32:

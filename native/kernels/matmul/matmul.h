@@ -5,6 +5,7 @@
 // says fma; isum and imin are exact integer sums; a = activation scale, asum = activation sum, see acts.h):
 //   no minimum         acc = fma(d * a, isum, acc)         with isum = sum code * q,            d = f16 scale
 //   offset or minimum  then acc = fma(m, asum, acc)        with m = -8 * d, -16 * d or the f16 minimum
+//   kU6                the same with isum = sum 4 * h * q, m = -126.5 * d
 //   kU4K, kU5K         the same with d = d * scale, m = -(min_d * min);  kCode4K: d = d * scale
 //   kU3K, kU6K         acc = fma(d * a, isum, acc)         with isum = sum scale * (code - offset) * q
 //   kU2K               acc = fma(d * a, isum, acc), then acc = fma(-min_d * a, imin, acc)
@@ -30,18 +31,20 @@ inline constexpr int32_t kRowGroup = 8;  // rows that are packed together: one 2
 // How the codes of a file type are stored and added up (packed_layout.h draws the bytes). No kind takes more
 // room per weight than the file, but for a few scale bytes of the K types.
 enum class PackedKind : uint8_t {
-  kU4,      // 4-bit code - 8, f16 scale per 32:                          Q4_0
-  kU4Min,   // 4-bit code, f16 scale and minimum per 32:                  Q4_1
-  kU5,      // 5-bit code - 16, f16 scale per 32:                         Q5_0
-  kU5Min,   // 5-bit code, f16 scale and minimum per 32:                  Q5_1
-  kS8,      // 8-bit signed, f16 scale per 32:                            Q8_0
-  kCode4,   // 4-bit index of a table of 8-bit values, f16 scale per 32:  IQ4_NL
-  kU2K,     // 2-bit code, 4-bit scale and minimum per 16, f16 per 256:   Q2_K
-  kU3K,     // 3-bit code - 4, 6-bit scale per 16, f16 per 256:           Q3_K
-  kU4K,     // 4-bit code, 6-bit scale and minimum per 32, f16 per 256:   Q4_K
-  kU5K,     // 5-bit code, the same:                                      Q5_K
-  kU6K,     // 6-bit code - 32, 8-bit scale per 16, f16 per 256:          Q6_K
-  kCode4K,  // as kCode4 with 6-bit scale per 32 and f16 per 256:         IQ4_XS
+  kU4,       // 4-bit code - 8, f16 scale per 32:                          Q4_0
+  kU4Min,    // 4-bit code, f16 scale and minimum per 32:                  Q4_1
+  kU5,       // 5-bit code - 16, f16 scale per 32:                         Q5_0
+  kU5Min,    // 5-bit code, f16 scale and minimum per 32:                  Q5_1
+  kS8,       // 8-bit signed, f16 scale per 32:                            Q8_0
+  kCode4,    // 4-bit index of a table of 8-bit values, f16 scale per 32:  IQ4_NL
+  kU2K,      // 2-bit code, 4-bit scale and minimum per 16, f16 per 256:   Q2_K
+  kU3K,      // 3-bit code - 4, 6-bit scale per 16, f16 per 256:           Q3_K
+  kU4K,      // 4-bit code, 6-bit scale and minimum per 32, f16 per 256:   Q4_K
+  kU5K,      // 5-bit code, the same:                                      Q5_K
+  kU6K,      // 6-bit code - 32, 8-bit scale per 16, f16 per 256:          Q6_K
+  kCode4K,   // as kCode4 with 6-bit scale per 32 and f16 per 256:         IQ4_XS
+  kS8Apart,  // as kS8, the lower 2 bits of the codes apart from the rest:  Q8_0 that is searched (coarse.h)
+  kU6,       // the rest of kS8Apart, each code as if its lower bits were 1.5
   kF16,
   kBF16,
   kF32,
@@ -53,8 +56,11 @@ struct PackedMatrix {
   int32_t rows = 0;  // a multiple of kRowGroup
   int32_t cols = 0;  // a multiple of kBlock
   PackedKind kind = PackedKind::kF32;
+  const std::byte* low =
+      nullptr;  // kS8Apart: the lower bits (packed_layout.h); num_bytes does not count them
 };
 
+// Of a type that has several kinds, the plain one.
 PackedKind packed_kind(GgmlType type);
 constexpr bool is_float_kind(PackedKind kind) {
   return kind == PackedKind::kF16 || kind == PackedKind::kBF16 || kind == PackedKind::kF32;

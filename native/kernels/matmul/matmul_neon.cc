@@ -22,7 +22,9 @@ namespace {
 // One group of 8 rows times kTokens tokens over all columns; codes go from memory to registers, each byte is
 // read once. out: token t at t * out_stride.
 template <PackedKind K, int kTokens>
-void multiply(const std::byte* record, int32_t cols, const ActTile& tile, float* out, int64_t out_stride) {
+void multiply(const Groups& group, int32_t cols, const ActTile& tile, float* out, int64_t out_stride) {
+  const std::byte* record = group.records;
+  const std::byte* low = group.low;
   constexpr RecordShape kShape = record_shape(K);
   float32x4_t lo[kTokens];
   float32x4_t hi[kTokens];
@@ -33,14 +35,15 @@ void multiply(const std::byte* record, int32_t cols, const ActTile& tile, float*
     const Head head = load_head<K>(record);
     for (int32_t i = 0; i < kShape.num_parts(); ++i) {
       const std::byte* part = record + kShape.head_bytes() + i * kShape.part_bytes();
-      add_tokens<K, kTokens>(load_part<K, 0>(head, part), act, lo);
+      add_tokens<K, kTokens>(load_part<K, 0>(head, part, low), act, lo);
       PLAIT_FENCE();
-      add_tokens<K, kTokens>(load_part<K, 1>(head, part), act, hi);
+      add_tokens<K, kTokens>(load_part<K, 1>(head, part, low), act, hi);
       PLAIT_FENCE();
       act.q += act_step;
       act.scale += act_step;
       act.sum += act_step;
       act.half_sum += act_step;
+      if constexpr (K == PackedKind::kS8Apart) low += kLowPartBytes;
     }
   }
   for (int t = 0; t < kTokens; ++t) {
@@ -51,11 +54,10 @@ void multiply(const std::byte* record, int32_t cols, const ActTile& tile, float*
 
 // All rows of one range for one tile.
 template <PackedKind K, int kTokens>
-void multiply_tile(const std::byte* groups, int32_t num_groups, int32_t cols, const ActTile& tile, float* out,
+void multiply_tile(const Groups& groups, int32_t num_groups, int32_t cols, const ActTile& tile, float* out,
                    int64_t out_stride) {
-  const size_t step = group_bytes(K, cols);
   for (int32_t g = 0; g < num_groups; ++g) {
-    multiply<K, kTokens>(groups + static_cast<size_t>(g) * step, cols, tile, out + g * kRowGroup, out_stride);
+    multiply<K, kTokens>(groups.at(g, K, cols), cols, tile, out + g * kRowGroup, out_stride);
   }
 }
 

@@ -5,6 +5,7 @@
 #include "kernels/matmul/half.h"
 #include "kernels/matmul/matmul_kernels.h"
 #include "kernels/matmul/packed_layout.h"
+#include "kernels/matmul/walk.h"
 
 namespace plait {
 namespace {
@@ -23,28 +24,33 @@ Token load_token(const ActRecord& record, int32_t t) {
   return token;
 }
 
-int32_t code_offset(PackedKind kind) {
+// What codes are counted from.
+float code_offset(PackedKind kind) {
   switch (kind) {
-    case PackedKind::kU3K:
-      return 4;
     case PackedKind::kU4:
-      return 8;
+      return 8.0F;
     case PackedKind::kU5:
-      return 16;
-    case PackedKind::kU6K:
-      return 32;
+      return 16.0F;
     default:
-      return 0;
+      return 0.0F;
   }
+}
+
+// The same of kinds with scales per 16.
+int32_t code_offset_per_16(PackedKind kind) {
+  return kind == PackedKind::kU3K ? 4 : kind == PackedKind::kU6K ? 32 : 0;
 }
 
 int32_t code_value(PackedKind kind, uint8_t code) {
   switch (kind) {
     case PackedKind::kS8:
+    case PackedKind::kS8Apart:
       return static_cast<int8_t>(code);
     case PackedKind::kCode4:
     case PackedKind::kCode4K:
       return kIq4Values[code];
+    case PackedKind::kU6:
+      return 4 * code;
     default:
       return code;
   }
@@ -61,7 +67,11 @@ float add_per_32(PackedKind kind, const BlockCodes& block, int32_t part, const T
     m = -(m * static_cast<float>(block.min[part]));
   }
   if (code_offset(kind) != 0) {
-    m = static_cast<float>(-code_offset(kind)) * d;
+    m = -code_offset(kind) * d;
+    has_min = true;
+  }
+  if (kind == PackedKind::kU6) {
+    m = -126.5F * d;
     has_min = true;
   }
   acc = std::fma(d * token.scale, static_cast<float>(isum), acc);
@@ -73,7 +83,7 @@ float add_per_16(PackedKind kind, const BlockCodes& block, int32_t part, const T
   int32_t imin = 0;
   for (int32_t k = 0; k < kBlock; ++k) {
     const int32_t s = 2 * part + k / 16;
-    isum += block.scale[s] * (block.code[part * kBlock + k] - code_offset(kind)) * token.q[k];
+    isum += block.scale[s] * (block.code[part * kBlock + k] - code_offset_per_16(kind)) * token.q[k];
     imin += block.min[s] * token.q[k];
   }
   acc = std::fma(float_of_f16(block.d) * token.scale, static_cast<float>(isum), acc);
@@ -82,14 +92,15 @@ float add_per_16(PackedKind kind, const BlockCodes& block, int32_t part, const T
 }
 
 // acc[t] for the wanted tokens of a tile.
-void dot_row(PackedKind kind, const std::byte* group, int32_t lane, int32_t cols, const ActTile& tile,
+void dot_row(PackedKind kind, const Groups& group, int32_t lane, int32_t cols, const ActTile& tile,
              float* acc) {
   const RecordShape shape = record_shape(kind);
   const bool is_per_16 = kind == PackedKind::kU2K || kind == PackedKind::kU3K || kind == PackedKind::kU6K;
   BlockCodes block;
   for (int32_t col = 0; col < cols; col += kBlock) {
     const int32_t part = col % shape.elements / kBlock;
-    if (part == 0) read_record(kind, group + col / shape.elements * shape.bytes(), lane, block);
+    if (part == 0) read_record(kind, group.records + col / shape.elements * shape.bytes(), lane, block);
+    if (kind == PackedKind::kS8Apart) read_low(group.low + col / kBlock * kLowPartBytes, lane, block);
     const ActRecord record = tile.record(col / kBlock);
     for (int32_t t = 0; t < tile.wanted; ++t) {
       const Token token = load_token(record, t);
@@ -125,7 +136,7 @@ void matmul_ref(const PackedMatrix& w, const Acts& acts, int32_t row0, int32_t r
   for (int32_t t = t0; t < t1; t += kTileTokens) {
     const ActTile tile = act_tile(acts, t, t1);
     for (int32_t row = row0; row < row1; ++row) {
-      const std::byte* group = w.data + static_cast<size_t>(row / kRowGroup) * group_bytes(w.kind, w.cols);
+      const Groups group = Groups{w.data, w.low}.at(row / kRowGroup, w.kind, w.cols);
       float acc[kTileTokens] = {};
       dot_row(w.kind, group, row % kRowGroup, w.cols, tile, acc);
       for (int32_t i = 0; i < tile.wanted; ++i) out[(t - t0 + i) * out_stride + row - row0] = acc[i];

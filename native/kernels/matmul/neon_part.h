@@ -35,7 +35,7 @@ constexpr bool has_table(PackedKind kind) {
 }
 // A minimum per 32 columns, be it stored or the offset of the codes.
 constexpr bool has_min(PackedKind kind) {
-  return !is_per_16(kind) && !has_table(kind) && kind != PackedKind::kS8;
+  return !is_per_16(kind) && !has_table(kind) && kind != PackedKind::kS8 && kind != PackedKind::kS8Apart;
 }
 
 inline void load_f16x8(const std::byte* p, float32x4_t (&out)[2]) {
@@ -81,29 +81,60 @@ inline uint8x16_t plane_codes(const std::byte* plane) {
   return vandq_u8(shifted, vdupq_n_u8(((1 << kBits) - 1) << kTo));
 }
 
-template <PackedKind K, int kJ>
-inline void load_codes(const std::byte* planes, int8x16_t (&w)[8]) {
-  constexpr RecordShape kShape = record_shape(K);
-  uint8x16_t code = plane_codes<kShape.low_bits, 0, kJ>(planes);
-  if constexpr (kShape.high_bits > 0) {
-    code = vorrq_u8(code, plane_codes<kShape.high_bits, kShape.low_bits, kJ>(planes + 32 * kShape.low_bits));
+// The upper 6 bits of column quad kJ of kS8Apart and kU6, in bits [kTo, kTo + 6).
+template <int kTo, int kJ>
+inline uint8x16_t upper_codes(const std::byte* record) {
+  const auto load = [&](int j) {
+    return vld1q_u8(reinterpret_cast<const uint8_t*>(record + 32 * (kJ / 4 * 3 + j)));
+  };
+  if constexpr (kJ % 4 < 3) {
+    return vandq_u8(shift_bits<kTo - 2>(load(kJ % 4)), vdupq_n_u8(0x3f << kTo));
+  } else {
+    const uint8x16_t first = vandq_u8(shift_bits<kTo + 4>(load(0)), vdupq_n_u8(0x30 << kTo));
+    const uint8x16_t second = vandq_u8(shift_bits<kTo + 2>(load(1)), vdupq_n_u8(0x0c << kTo));
+    const uint8x16_t third = vandq_u8(shift_bits<kTo>(load(2)), vdupq_n_u8(0x03 << kTo));
+    return vorrq_u8(vorrq_u8(first, second), third);
   }
+}
+
+// `low`: the bits that kS8Apart keeps apart.
+template <PackedKind K, int kJ>
+inline uint8x16_t load_code(const std::byte* planes, const std::byte* low) {
+  constexpr RecordShape kShape = record_shape(K);
+  if constexpr (K == PackedKind::kS8Apart) {
+    const uint8x16_t bits = vld1q_u8(reinterpret_cast<const uint8_t*>(low + 32 * (kJ / 4)));
+    const uint8x16_t lower = vandq_u8(shift_bits<-2 * (kJ % 4)>(bits), vdupq_n_u8(0x03));
+    return veorq_u8(vorrq_u8(upper_codes<2, kJ>(planes), lower), vdupq_n_u8(0x80));
+  } else if constexpr (K == PackedKind::kU6) {
+    return upper_codes<0, kJ>(planes);
+  } else {
+    const uint8x16_t code = plane_codes<kShape.low_bits, 0, kJ>(planes);
+    if constexpr (kShape.high_bits == 0) return code;
+    return vorrq_u8(code, plane_codes<kShape.high_bits, kShape.low_bits, kJ>(planes + 32 * kShape.low_bits));
+  }
+}
+
+template <PackedKind K, int kJ>
+inline void load_codes(const std::byte* planes, const std::byte* low, int8x16_t (&w)[8]) {
+  const uint8x16_t code = load_code<K, kJ>(planes, low);
   w[kJ] = vreinterpretq_s8_u8(code);
   if constexpr (has_table(K)) w[kJ] = vqtbl1q_s8(vld1q_s8(kIq4Values), code);
   if constexpr (K == PackedKind::kU3K) w[kJ] = vsubq_s8(w[kJ], vdupq_n_s8(4));
   if constexpr (K == PackedKind::kU6K) w[kJ] = vsubq_s8(w[kJ], vdupq_n_s8(32));
-  if constexpr (kJ < 7) load_codes<K, kJ + 1>(planes, w);
+  if constexpr (kJ < 7) load_codes<K, kJ + 1>(planes, low, w);
 }
 
 template <PackedKind K, int kHalf>
-inline Part load_part(const Head& head, const std::byte* p) {
+inline Part load_part(const Head& head, const std::byte* p, const std::byte* low) {
   constexpr RecordShape kShape = record_shape(K);
   Part part;
-  load_codes<K, 0>(p + kShape.planes_offset() + 16 * kHalf, part.w);
+  load_codes<K, 0>(p + kShape.planes_offset() + 16 * kHalf,
+                   K == PackedKind::kS8Apart ? low + 16 * kHalf : low, part.w);
   part.d = head.d[kHalf];
   part.m = head.min_d[kHalf];
   if constexpr (K == PackedKind::kU4) part.m = vmulq_n_f32(part.d, -8.0F);
   if constexpr (K == PackedKind::kU5) part.m = vmulq_n_f32(part.d, -16.0F);
+  if constexpr (K == PackedKind::kU6) part.m = vmulq_n_f32(part.d, -126.5F);
   if constexpr (is_per_16(K)) {
     for (int i = 0; i < 2; ++i) {
       part.s[i] = load_scales<kHalf>(p + i * kRowGroup);
@@ -160,6 +191,7 @@ inline void add_tokens(const Part& part, const ActRecord& act, float32x4_t (&acc
     } else {
       isum = vaddq_s32(isum, second);
     }
+    if constexpr (K == PackedKind::kU6) isum = vshlq_n_s32(isum, 2);
     acc[t] = vfmaq_f32(acc[t], vmulq_n_f32(part.d, scale), vcvtq_f32_s32(isum));
     if constexpr (K == PackedKind::kU2K) {
       int16_t sums[2];

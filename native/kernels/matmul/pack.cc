@@ -45,6 +45,33 @@ void read_plane(int32_t bits, int32_t from, const std::byte* plane, int32_t row,
   }
 }
 
+// The 6-bit codes of a part of kS8Apart; see packed_layout.h.
+void write_upper(const BlockCodes* rows, std::byte* dst) {
+  for (int32_t i = 0; i < 2; ++i) {
+    for (int32_t row = 0; row < kRowGroup; ++row) {
+      const uint8_t* code = rows[row].code + 16 * i;
+      const uint32_t last = load_word(code + 12);
+      for (int32_t j = 0; j < 3; ++j) {
+        const uint32_t word = load_word(code + 4 * j) << 2 | (last >> (4 - 2 * j) & spread(3));
+        std::memcpy(dst + 32 * (3 * i + j) + 4 * row, &word, sizeof word);
+      }
+    }
+  }
+}
+
+void read_upper(const std::byte* src, int32_t row, uint8_t* code) {
+  for (int32_t i = 0; i < 2; ++i) {
+    uint32_t last = 0;
+    for (int32_t j = 0; j < 3; ++j) {
+      const uint32_t word = load_word(src + 32 * (3 * i + j) + 4 * row);
+      const uint32_t codes = word >> 2 & spread(0x3f);
+      std::memcpy(code + 16 * i + 4 * j, &codes, sizeof codes);
+      last |= (word & spread(3)) << (4 - 2 * j);
+    }
+    std::memcpy(code + 16 * i + 12, &last, sizeof last);
+  }
+}
+
 // Scale byte `i` of one part of one row: see packed_layout.h.
 uint8_t scale_byte(PackedKind kind, const BlockCodes& block, int32_t part, int32_t i) {
   switch (kind) {
@@ -128,10 +155,11 @@ PackedKind packed_kind(GgmlType type) {
 }
 
 GgmlType packed_type(PackedKind kind) {
+  if (kind == PackedKind::kS8Apart) return GgmlType::kQ8_0;
   for (const GgmlType type : kAllGgmlTypes) {
     if (packed_kind(type) == kind) return type;
   }
-  throw Error(ErrorCode::kInternal, "unknown packed kind");
+  throw Error(ErrorCode::kInternal, "no file type has this packed kind");
 }
 
 float load_float(PackedKind kind, const std::byte* src) {
@@ -154,6 +182,10 @@ void write_record(PackedKind kind, const BlockCodes* rows, std::byte* record) {
         dst[i * kRowGroup + row] = std::byte{scale_byte(kind, rows[row], part, i)};
       }
     }
+    if (is_apart(kind)) {
+      write_upper(rows, dst);
+      continue;
+    }
     write_plane(shape.low_bits, 0, rows, part, dst + shape.planes_offset());
     write_plane(shape.high_bits, shape.low_bits, rows, part, dst + shape.high_offset());
   }
@@ -171,8 +203,32 @@ void read_record(PackedKind kind, const std::byte* record, int32_t row, BlockCod
       set_scale_byte(kind, part, i, static_cast<uint8_t>(src[i * kRowGroup + row]), out);
     }
     uint8_t* code = out.code + part * kBlock;
+    if (is_apart(kind)) {
+      read_upper(src, row, code);
+      continue;
+    }
     read_plane(shape.low_bits, 0, src + shape.planes_offset(), row, code);
     read_plane(shape.high_bits, shape.low_bits, src + shape.high_offset(), row, code);
+  }
+}
+
+void write_low(const BlockCodes* rows, std::byte* low) {
+  for (int32_t i = 0; i < 2; ++i) {
+    for (int32_t row = 0; row < kRowGroup; ++row) {
+      uint32_t word = 0;
+      for (int32_t j = 0; j < 4; ++j) {
+        word |= (load_word(rows[row].code + 16 * i + 4 * j) & spread(3)) << (2 * j);
+      }
+      std::memcpy(low + 32 * i + 4 * row, &word, sizeof word);
+    }
+  }
+}
+
+void read_low(const std::byte* low, int32_t row, BlockCodes& out) {
+  for (int32_t j = 0; j < kPlaneWords; ++j) {
+    const uint32_t bits = load_word(low + 32 * (j / 4) + 4 * row) >> (2 * (j % 4)) & spread(3);
+    const uint32_t codes = (load_word(out.code + 4 * j) << 2 | bits) ^ spread(0x80);
+    std::memcpy(out.code + 4 * j, &codes, sizeof codes);
   }
 }
 
@@ -237,9 +293,12 @@ void unpack_row(const PackedMatrix& w, int64_t row, float* out) {
   }
   const GgmlType type = packed_type(w.kind);
   const RecordShape shape = record_shape(w.kind);
+  const std::byte* low = w.low;
+  if (low != nullptr) low += static_cast<size_t>(row / kRowGroup) * low_group_bytes(w.kind, w.cols);
   BlockCodes block;
   for (int64_t k = 0; k < w.cols; k += shape.elements, group += shape.bytes()) {
     read_record(w.kind, group, lane, block);
+    if (low != nullptr) read_low(low + k / kBlock * kLowPartBytes, lane, block);
     block_values(type, block, out + k);
   }
 }

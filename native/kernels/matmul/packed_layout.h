@@ -12,6 +12,12 @@
 // out by shift and mask. Scale bytes, by row: kU4K, kU5K: scale, min; kU3K, kU6K: scale of columns 0..15,
 // scale of 16..31; kU2K: the same, min in the high nibble; kCode4K: scale.
 //
+// kS8Apart: codes + 128, of which the record holds the upper 6 bits h, four vectors of columns in three: byte
+// k of vector 3 * i + j holds h of vector 4 * i + j in bits [2, 8), j = 0, 1, 2, and in bits [0, 2) the bits
+// [4 - 2 * j, 6 - 2 * j) of h of vector 4 * i + 3. The lower 2 bits stand apart, PackedMatrix::low: of each
+// part of each group two vectors, byte k of vector i with those of vector 4 * i + j in bits [2 * j, 2 * j +
+// 2). So each code is put together by one selection of bits, or four. kU6 is the same record.
+//
 // Float kinds have no records: a group is [cols][8] elements.
 #pragma once
 
@@ -27,13 +33,13 @@ namespace plait {
 // Names what is drawn above: weights that were packed before are used again only under the same name. Whoever
 // changes a byte of the layout, or of what pack_rows() puts into it, changes the name. One layout serves all
 // ISAs; another one would have a name of its own.
-constexpr const char* packed_layout_name(Isa /*isa*/) { return "rows8.1"; }
+constexpr const char* packed_layout_name(Isa /*isa*/) { return "rows8.2"; }
 
 struct RecordShape {
   int32_t elements;
   int32_t num_scales;  // scale bytes per row and part
   int32_t low_bits;    // of the code, in the first plane
-  int32_t high_bits;   // in the second plane; 0: none
+  int32_t high_bits;   // in the second plane; 0: none (kS8Apart and kU6: together those of the record)
   bool has_min_d;
 
   constexpr int32_t num_parts() const { return elements / kBlock; }
@@ -55,6 +61,9 @@ constexpr RecordShape record_shape(PackedKind kind) {
       return {32, 0, 4, 1, false};
     case PackedKind::kU5Min:
       return {32, 0, 4, 1, true};
+    case PackedKind::kS8Apart:
+    case PackedKind::kU6:
+      return {32, 0, 4, 2, false};
     case PackedKind::kS8:
       return {32, 0, 8, 0, false};
     case PackedKind::kU2K:
@@ -77,6 +86,15 @@ constexpr RecordShape record_shape(PackedKind kind) {
   return {1, 0, 0, 0, false};
 }
 
+inline constexpr int32_t kLowBits = 2;
+inline constexpr int32_t kLowPartBytes = 32 * kLowBits;
+constexpr bool is_apart(PackedKind kind) { return kind == PackedKind::kS8Apart || kind == PackedKind::kU6; }
+
+// Bytes of the lower bits of one group, 0 for kinds that do not keep them apart.
+constexpr size_t low_group_bytes(PackedKind kind, int64_t cols) {
+  return kind == PackedKind::kS8Apart ? static_cast<size_t>(cols / kBlock) * kLowPartBytes : 0;
+}
+
 constexpr int32_t float_bytes(PackedKind kind) { return kind == PackedKind::kF32 ? 4 : 2; }
 
 // Bytes of one group of kRowGroup rows.
@@ -86,14 +104,18 @@ constexpr size_t group_bytes(PackedKind kind, int64_t cols) {
   return static_cast<size_t>(cols / shape.elements) * static_cast<size_t>(shape.bytes());
 }
 
-// The file type that `kind` packs.
+// The file type that `kind` packs. Throws Error(kInternal) for kU6, which packs none.
 GgmlType packed_type(PackedKind kind);
 
 // One element of a float kind.
 float load_float(PackedKind kind, const std::byte* src);
 
-// Packs one block of each of the 8 rows of a group into a record, and reads one row's block back.
+// Packs one block of each of the 8 rows of a group into a record, and reads one row's block back. Codes of
+// kS8Apart and kU6 are the h of the record; write_low() takes signed ones of 8 bits, and read_low() makes
+// such ones of h.
 void write_record(PackedKind kind, const BlockCodes* rows, std::byte* record);
 void read_record(PackedKind kind, const std::byte* record, int32_t row, BlockCodes& out);
+void write_low(const BlockCodes* rows, std::byte* low);
+void read_low(const std::byte* low, int32_t row, BlockCodes& out);
 
 }  // namespace plait

@@ -33,7 +33,8 @@ constexpr bool is_per_16(PackedKind kind) {
   return kind == PackedKind::kU2K || kind == PackedKind::kU3K || kind == PackedKind::kU6K;
 }
 constexpr bool is_signed(PackedKind kind) {
-  return kind == PackedKind::kS8 || kind == PackedKind::kCode4 || kind == PackedKind::kCode4K;
+  return kind == PackedKind::kS8 || kind == PackedKind::kS8Apart || kind == PackedKind::kCode4 ||
+         kind == PackedKind::kCode4K;
 }
 
 template <class V, int kBits, int kTo, int kJ>  // the codes of column quad kJ, in bits [kTo, kTo + kBits)
@@ -61,11 +62,55 @@ PLAIT_INLINE void load_codes(const std::byte* planes, size_t step, typename V::I
   load_codes_from<V, kLow, kHigh, 0>(low, high, w);
 }
 
+// Where the lower bits of a part are that its kind keeps apart, and those of the group that follows.
+struct LowPart {
+  const std::byte* p;
+  size_t step;
+};
+
+// The codes of kS8Apart and kU6: see packed_layout.h. Of kU6 the lower bits are 0; without VNNI, whose
+// products of bytes of 8 bits would not fit into int16, its codes are only the upper 6 bits.
+template <class V, PackedKind K>
+PLAIT_INLINE void load_apart(const std::byte* p, size_t step, const LowPart& low, typename V::Int* w) {
+  using Int = typename V::Int;
+  constexpr bool kIsNarrow = K == PackedKind::kU6 && !kHasVnni;
+  for (int i = 0; i < 2; ++i, p += 96, w += 4) {
+    Int upper[3];
+    for (int j = 0; j < 3; ++j) upper[j] = V::load_32_bytes(p + 32 * j, step);
+    if constexpr (kIsNarrow) {
+      for (int j = 0; j < 3; ++j) {
+        w[j] = V::bit_and(V::template shift_int16<-2>(upper[j]), V::set1_int8(0x3f));
+      }
+      const Int last = V::bit_and(upper[2], V::set1_int8(0x03));
+      w[3] = V::select_bits(V::set1_int8(0x30), V::template shift_int16<4>(upper[0]),
+                            V::select_bits(V::set1_int8(0x0c), V::template shift_int16<2>(upper[1]), last));
+      continue;
+    }
+    Int last = V::zero();
+    if constexpr (K == PackedKind::kS8Apart) {
+      const Int lower = V::load_32_bytes(low.p + 32 * i, low.step);
+      const Int upper_bits = V::set1_int8(0xfc);
+      w[0] = V::select_bits(upper_bits, upper[0], lower);
+      w[1] = V::select_bits(upper_bits, upper[1], V::template shift_int16<-2>(lower));
+      w[2] = V::select_bits(upper_bits, upper[2], V::template shift_int16<-4>(lower));
+      last = V::bit_and(V::template shift_int16<-6>(lower), V::set1_int8(0x03));
+    } else {
+      for (int j = 0; j < 3; ++j) w[j] = V::bit_and(upper[j], V::set1_int8(0xfc));
+    }
+    last = V::select_bits(V::set1_int8(0x0c), V::template shift_int16<2>(upper[2]), last);
+    last = V::select_bits(V::set1_int8(0x30), V::template shift_int16<4>(upper[1]), last);
+    w[3] = V::select_bits(V::set1_int8(0xc0), V::template shift_int16<6>(upper[0]), last);
+  }
+}
+
 // What a code index stands for, and the sign bit that VNNI wants turned.
 template <class V, PackedKind K>
 PLAIT_INLINE void finish_codes(typename V::Int* w) {
   const typename V::Int bias = V::set1_int8(0x80);
   if constexpr (K == PackedKind::kS8 && kHasVnni) {
+    for (int j = 0; j < 8; ++j) w[j] = V::bit_xor(w[j], bias);
+  }
+  if constexpr (K == PackedKind::kS8Apart && !kHasVnni) {  // these are + 128 in memory
     for (int j = 0; j < 8; ++j) w[j] = V::bit_xor(w[j], bias);
   }
   if constexpr (K == PackedKind::kCode4 || K == PackedKind::kCode4K) {
@@ -111,14 +156,20 @@ PLAIT_INLINE void load_per_16_scales(const std::byte* p, size_t step, Part<V>& p
 }
 
 template <class V, PackedKind K>
-PLAIT_INLINE void load_part(const Head<V>& head, const std::byte* p, size_t step, Part<V>& part) {
+PLAIT_INLINE void load_part(const Head<V>& head, const std::byte* p, size_t step, const LowPart& low,
+                            Part<V>& part) {
   constexpr RecordShape kShape = record_shape(K);
-  load_codes<V, kShape.low_bits, kShape.high_bits>(p + kShape.planes_offset(), step, part.w);
+  if constexpr (is_apart(K)) {
+    load_apart<V, K>(p, step, low, part.w);
+  } else {
+    load_codes<V, kShape.low_bits, kShape.high_bits>(p + kShape.planes_offset(), step, part.w);
+  }
   finish_codes<V, K>(part.w);
   part.d = head.d;
   part.m = head.min_d;
   if constexpr (K == PackedKind::kU4) part.m = V::mul(head.d, V::set1_float(-8.0F));
   if constexpr (K == PackedKind::kU5) part.m = V::mul(head.d, V::set1_float(-16.0F));
+  if constexpr (K == PackedKind::kU6) part.m = V::mul(head.d, V::set1_float(-126.5F));
   if constexpr (is_per_16(K)) {
     load_per_16_scales<V, K>(p, step, part);
   } else if constexpr (kShape.num_scales > 0) {
@@ -187,6 +238,12 @@ PLAIT_INLINE void dot_part(const Part<V>& part, const std::byte* q, typename V::
   } else if constexpr (is_per_16(K)) {
     dot_scaled<V, kTokens, 0, 4>(part.w, q, part.s0, total);
     dot_scaled<V, kTokens, 4, 4>(part.w, q, part.s1, total);
+  } else if constexpr (K == PackedKind::kU6) {
+    const typename V::Int fours = V::set1_int16(4);
+    dot_scaled<V, kTokens, 0, 2>(part.w, q, fours, total);
+    dot_scaled<V, kTokens, 2, 2>(part.w, q, fours, total);
+    dot_scaled<V, kTokens, 4, 2>(part.w, q, fours, total);
+    dot_scaled<V, kTokens, 6, 2>(part.w, q, fours, total);
   } else if constexpr (record_shape(K).high_bits == 1) {
     dot_scaled<V, kTokens, 0, 4>(part.w, q, ones, total);
     dot_scaled<V, kTokens, 4, 4>(part.w, q, ones, total);

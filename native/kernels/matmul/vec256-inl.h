@@ -50,6 +50,14 @@ struct V256 {
   static PLAIT_INLINE Int bit_and(Int a, Int b) { return _mm256_and_si256(a, b); }
   static PLAIT_INLINE Int bit_or(Int a, Int b) { return _mm256_or_si256(a, b); }
   static PLAIT_INLINE Int bit_xor(Int a, Int b) { return _mm256_xor_si256(a, b); }
+  // Bits of `a` where those of the mask are set, elsewhere of `b`.
+  static PLAIT_INLINE Int select_bits(Int mask, Int a, Int b) {
+#if PLAIT_HAS_512
+    return _mm256_ternarylogic_epi32(mask, a, b, 0xCA);
+#else
+    return _mm256_or_si256(_mm256_and_si256(mask, a), _mm256_andnot_si256(mask, b));
+#endif
+  }
   template <int kBits>  // to the left when positive; within 16 bits
   static PLAIT_INLINE Int shift_int16(Int a) {
     if constexpr (kBits > 0) return _mm256_slli_epi16(a, kBits);

@@ -53,6 +53,9 @@ struct V512 {
   static PLAIT_INLINE Int bit_and(Int a, Int b) { return _mm512_and_si512(a, b); }
   static PLAIT_INLINE Int bit_or(Int a, Int b) { return _mm512_or_si512(a, b); }
   static PLAIT_INLINE Int bit_xor(Int a, Int b) { return _mm512_xor_si512(a, b); }
+  static PLAIT_INLINE Int select_bits(Int mask, Int a, Int b) {
+    return _mm512_ternarylogic_epi32(mask, a, b, 0xCA);
+  }
   template <int kBits>
   static PLAIT_INLINE Int shift_int16(Int a) {
     if constexpr (kBits > 0) return _mm512_slli_epi16(a, kBits);

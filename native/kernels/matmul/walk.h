@@ -12,6 +12,18 @@
 
 namespace plait {
 
+// Where groups begin: their records, and the lower bits of the kind that keeps them apart.
+struct Groups {
+  const std::byte* records;
+  const std::byte* low;
+
+  Groups at(int32_t group, PackedKind kind, int64_t cols) const {
+    const auto g = static_cast<size_t>(group);
+    return {records + g * group_bytes(kind, cols),
+            low == nullptr ? low : low + g * low_group_bytes(kind, cols)};
+  }
+};
+
 // fn(groups, num_groups, row): weights and number of the groups of a panel, and its first row.
 template <typename Fn>
 void walk_panels(const PackedMatrix& w, int32_t row0, int32_t row1, Fn&& fn) {
@@ -22,13 +34,13 @@ void walk_panels(const PackedMatrix& w, int32_t row0, int32_t row1, Fn&& fn) {
   const int32_t panel = fitting < 8 ? 8 : fitting & ~1;
   const int32_t group1 = row1 / kRowGroup;
   for (int32_t group = row0 / kRowGroup; group < group1; group += panel) {
-    fn(w.data + static_cast<size_t>(group) * step, group1 - group < panel ? group1 - group : panel,
+    fn(Groups{w.data, w.low}.at(group, w.kind, w.cols), group1 - group < panel ? group1 - group : panel,
        group * kRowGroup);
   }
 }
 
 // Multiplies a range of groups with a tile, or with two that follow each other.
-using TileFn = void (*)(const std::byte* groups, int32_t num_groups, int32_t cols, const ActTile& tile,
+using TileFn = void (*)(const Groups& groups, int32_t num_groups, int32_t cols, const ActTile& tile,
                         float* out, int64_t out_stride);
 
 struct TileFns {
@@ -40,7 +52,7 @@ struct TileFns {
 inline void walk_tiles(const TileFns& fns, const PackedMatrix& w, const Acts& acts, int32_t row0,
                        int32_t row1, int32_t t0, int32_t t1, float* out, int64_t out_stride) {
   constexpr int32_t kTwo = 2 * kTileTokens;
-  walk_panels(w, row0, row1, [&](const std::byte* groups, int32_t num_groups, int32_t row) {
+  walk_panels(w, row0, row1, [&](const Groups& groups, int32_t num_groups, int32_t row) {
     for (int32_t t = t0; t < t1;) {
       const ActTile tile = act_tile(acts, t, t1);
       const bool is_two = fns.two_tiles != nullptr && t1 - t >= kTwo;
@@ -56,10 +68,10 @@ inline void walk_tiles(const TileFns& fns, const PackedMatrix& w, const Acts& ac
 template <typename Multiply>
 void walk_floats(const PackedMatrix& w, const Acts& acts, int32_t row0, int32_t row1, int32_t t0, int32_t t1,
                  float* out, int64_t out_stride, Multiply&& multiply) {
-  walk_panels(w, row0, row1, [&](const std::byte* groups, int32_t num_groups, int32_t row) {
+  walk_panels(w, row0, row1, [&](const Groups& groups, int32_t num_groups, int32_t row) {
     int32_t t = t0;
     const auto take = [&](auto num_tokens) {
-      multiply(num_tokens, groups, num_groups, acts.f32 + static_cast<int64_t>(t) * acts.cols,
+      multiply(num_tokens, groups.records, num_groups, acts.f32 + static_cast<int64_t>(t) * acts.cols,
                out + (t - t0) * out_stride + row - row0);
       t += num_tokens;
     };

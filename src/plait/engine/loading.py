@@ -83,7 +83,9 @@ def load_model(
     graph, hp = build_graph(file, vectors)
     read = time.monotonic()
     matrices, norms = _weights_of(graph)
-    loaded = load_weights(file, matrices, norms, isa=isa, num_threads=num_threads, cache=cache)
+    loaded = load_weights(
+        file, matrices, norms, searched=_searched_of(graph), isa=isa, num_threads=num_threads, cache=cache
+    )
     packed = time.monotonic()
     fuse(graph)
     layout = kv_layout(graph, block_tokens, kv_cache_dtype)
@@ -116,3 +118,11 @@ def _weights_of(graph: Graph) -> tuple[list[str], list[str]]:
     matrices = [name for node in graph if node.op not in _VECTOR_OPS for name in node.weights]
     vectors = [name for node in graph if node.op in _VECTOR_OPS for name in node.weights]
     return matrices, vectors
+
+
+def _searched_of(graph: Graph) -> list[str]:
+    """Output matrices of which greedy requests only want the largest product.
+
+    Behind a softcap two products can become one logit, so that all of them are needed.
+    """
+    return [node.weights[0] for node in graph if node.op == "logits" and not node.attrs["softcap"]]

@@ -49,6 +49,7 @@ def load_weights(
     matrices: Iterable[str],
     vectors: Iterable[str],
     *,
+    searched: Iterable[str] = (),
     isa: str,
     num_threads: int,
     cache: CacheSettings | None = None,
@@ -56,27 +57,34 @@ def load_weights(
     """Maps the packed file of the model when ``cache`` has it, else packs tensor by tensor.
 
     Packed memory has the order of ``matrices``; of a matrix that is named twice the last place counts, so that a
-    step reads a shared embedding table last, as its output matrix. A cache that cannot be used is a warning, and
-    the weights are packed into memory of this process. The source's memory is given back as it is packed, so that
-    memory never holds the model twice. Releases the GIL while it packs.
+    step reads a shared embedding table last, as its output matrix. Matrices in ``searched``, of which some requests
+    want the largest product only, are packed for that where their type allows it. A cache that cannot be used is a
+    warning, and the weights are packed into memory of this process. The source's memory is given back as it is
+    packed, so that memory never holds the model twice. Releases the GIL while it packs.
 
     Raises:
         ModelFileError: a tensor's type or shape cannot be packed; the message names it.
     """
     tensors = PackedTensors(
-        matrices=list(dict.fromkeys(reversed(list(matrices))))[::-1], vectors=list(dict.fromkeys(vectors))
+        matrices=list(dict.fromkeys(reversed(list(matrices))))[::-1],
+        vectors=list(dict.fromkeys(vectors)),
+        searched=frozenset(searched),
     )
     try:
         packed, was_there = _try_cache(file, tensors, cache, isa=isa, num_threads=num_threads)
         if packed is None:
-            native = _native.Weights(
-                sum(_native.Weights.matrix_bytes(file.native, name) for name in tensors.matrices)
-            )
-            matrix_ids = {n: native.add_matrix(file.native, n, num_threads) for n in tensors.matrices}
+            native = _native.Weights(sum(tensors.matrix_bytes(file, name) for name in tensors.matrices))
+            matrix_ids = {
+                name: native.add_matrix(file.native, name, num_threads, name in tensors.searched)
+                for name in tensors.matrices
+            }
             vector_ids = {name: native.add_vector(file.native, name) for name in tensors.vectors}
         else:
             native = _native.Weights.from_packed(packed)
-            matrix_ids = {name: native.place_matrix(file.native, name) for name in tensors.matrices}
+            matrix_ids = {
+                name: native.place_matrix(file.native, name, name in tensors.searched)
+                for name in tensors.matrices
+            }
             vector_ids = {name: native.place_vector(file.native, name) for name in tensors.vectors}
     except _native.NativeError as error:
         raise ModelFileError(f"{file.path}: {error.args[1]}") from None

@@ -43,11 +43,15 @@ class PackedTensors(msgspec.Struct, frozen=True):
 
     matrices: Sequence[str]
     vectors: Sequence[str]
+    searched: frozenset[str] = frozenset()
+    """Those matrices of which some requests want the largest product only: they are packed for that."""
+
+    def matrix_bytes(self, file: GgufFile, name: str) -> int:
+        return _native.Weights.matrix_bytes(file.native, name, name in self.searched)
 
     def num_bytes(self, file: GgufFile) -> int:
-        weights = _native.Weights
-        return sum(weights.matrix_bytes(file.native, name) for name in self.matrices) + sum(
-            weights.vector_bytes(file.native, name) for name in self.vectors
+        return sum(self.matrix_bytes(file, name) for name in self.matrices) + sum(
+            _native.Weights.vector_bytes(file.native, name) for name in self.vectors
         )
 
 
@@ -94,8 +98,9 @@ def _key_of(file: GgufFile, tensors: PackedTensors, digest: str, layout: str) ->
     lines = [f"packed by plait\nlayout {layout}\nsource {digest}"]
     for name in tensors.matrices:
         tensor = file.tensors[name]
-        size = _native.Weights.matrix_bytes(file.native, name)
-        lines.append(f"matrix {name} {tensor.type} {'x'.join(map(str, tensor.shape))} {size}")
+        size = tensors.matrix_bytes(file, name)
+        purpose = " searched" if name in tensors.searched else ""
+        lines.append(f"matrix {name} {tensor.type} {'x'.join(map(str, tensor.shape))} {size}{purpose}")
     for name in tensors.vectors:
         size = _native.Weights.vector_bytes(file.native, name)
         lines.append(f"vector {name} {size}")
@@ -132,7 +137,7 @@ def _write(
             if is_new and (found := _find(folder, wanted)) is not None:
                 return found, True
             for name in tensors.matrices:
-                writer.add_matrix(file.native, name, wanted.num_threads)
+                writer.add_matrix(file.native, name, wanted.num_threads, name in tensors.searched)
             for name in tensors.vectors:
                 writer.add_vector(file.native, name)
             if file.stamp != stamp:
