@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "kernels/matmul/coarse.h"
 #include "kernels/matmul/random_blocks.h"
 
 namespace plait {
@@ -23,15 +24,28 @@ constexpr size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
 }  // namespace
 
 MatmulTimer::MatmulTimer(Rig& rig, GgmlType type, int32_t rows, int32_t cols,
-                         const std::vector<const std::byte*>& sources, size_t cold_bytes)
+                         const std::vector<const std::byte*>& sources, size_t cold_bytes, MatrixForm form)
     : rig_(rig), rows_(rows), cols_(cols), tiles_(static_cast<size_t>(rig.num_threads())) {
   if (sources.empty()) throw Error(ErrorCode::kInvalidArgument, "there is no matrix to time");
-  const size_t bytes = packed_num_bytes(type, rows, cols);
+  const bool is_plain = form == MatrixForm::kPlain;
+  if (!is_plain && !can_be_searched(type)) {
+    throw Error(ErrorCode::kUnsupported, std::string(type_name(type)) + " matrices are not searched");
+  }
+  const size_t plain_bytes = packed_num_bytes(type, rows, cols);
+  const SearchedBytes pieces = searched_bytes(rows, cols);
+  const size_t bytes = is_plain ? plain_bytes : pieces.all();
+  matrix_bytes_ = is_plain ? plain_bytes : pieces.records + (form == MatrixForm::kApart ? pieces.low : 0);
   const size_t num_copies = std::max<size_t>(sources.size(), (cold_bytes + bytes - 1) / bytes);
   packed_ = Memory(num_copies * aligned(bytes));
   for (size_t i = 0; i < num_copies; ++i) {
-    std::byte* data = packed_.data() + i * aligned(bytes);
-    matrices_.push_back({data, bytes, rows, cols, packed_kind(type)});
+    const std::byte* data = packed_.data() + i * aligned(bytes);
+    PackedMatrix matrix{data, bytes, rows, cols, packed_kind(type), nullptr};
+    if (form == MatrixForm::kApart) {
+      matrix = {data, pieces.records, rows, cols, PackedKind::kS8Apart, data + pieces.records};
+    } else if (form == MatrixForm::kCoarse) {
+      matrix = {data, pieces.records, rows, cols, PackedKind::kU6, nullptr};
+    }
+    matrices_.push_back(matrix);
   }
   // Slices are packed by whoever is free; a copy of a copy would leave the memory on one node.
   constexpr int32_t kSlice = 32 * kRowGroup;
@@ -39,8 +53,13 @@ MatmulTimer::MatmulTimer(Rig& rig, GgmlType type, int32_t rows, int32_t cols,
   rig_.team().run(static_cast<int32_t>(num_copies) * num_slices, [&](int32_t chunk, int32_t) {
     const auto copy = static_cast<size_t>(chunk / num_slices);
     const int32_t row0 = chunk % num_slices * kSlice;
-    pack_rows(type, sources[copy % sources.size()], cols, row0, std::min(rows, row0 + kSlice),
-              packed_.data() + copy * aligned(bytes));
+    const int32_t row1 = std::min(rows, row0 + kSlice);
+    const std::byte* source = sources[copy % sources.size()];
+    std::byte* data = packed_.data() + copy * aligned(bytes);
+    if (is_plain) return pack_rows(type, source, cols, row0, row1, data);
+    std::byte* low = data + pieces.records;
+    pack_upper_rows(source, cols, row0, row1, data, reinterpret_cast<float*>(low + pieces.low));
+    pack_lower_rows(source, cols, row0, row1, low);
   });
   for (std::vector<float>& tile : tiles_) {
     tile.resize(std::max<size_t>(kTileTokens * kMaxRowsPerCut, kTokensPerCut * kRowsPerCut));

@@ -12,15 +12,22 @@
 
 namespace plait {
 
+// How a matrix is packed and which of it is multiplied: as all but some output matrices are; as one that is
+// searched (kernels/matmul/coarse.h), for all products; the same in 6 bits, for the search.
+enum class MatrixForm : uint8_t { kPlain, kApart, kCoarse };
+
 class MatmulTimer {
  public:
   // Packs the matrices ([rows, cols] of `type`, file layout) one after the other, again from the first one,
   // until they take `cold_bytes`: walked in turn, each has left the caches when its turn comes again.
-  // Throws Error(kUnsupported) for a shape that cannot be packed, Error(kOutOfMemory).
+  // Throws Error(kUnsupported) for a shape that cannot be packed, or a type that has no such form,
+  // Error(kOutOfMemory).
   MatmulTimer(Rig& rig, GgmlType type, int32_t rows, int32_t cols,
-              const std::vector<const std::byte*>& sources, size_t cold_bytes);
+              const std::vector<const std::byte*>& sources, size_t cold_bytes,
+              MatrixForm form = MatrixForm::kPlain);
 
-  size_t matrix_bytes() const { return matrices_.front().num_bytes; }
+  // That a product reads.
+  size_t matrix_bytes() const { return matrix_bytes_; }
   int64_t num_copies() const { return static_cast<int64_t>(matrices_.size()); }
 
   // Compares the first copy's product with the scalar one, then times products of all rows with `num_tokens`
@@ -37,6 +44,7 @@ class MatmulTimer {
   Rig& rig_;
   Memory packed_;
   std::vector<PackedMatrix> matrices_;
+  size_t matrix_bytes_;
   int32_t rows_;
   int32_t cols_;
   std::vector<float> x_;

@@ -13,11 +13,12 @@ constexpr size_t kColdBytes = 200'000;
 
 KernelTable chosen() { return kernel_table(choose_isa().isa); }
 
-MatmulTimer matmul_timer(Rig& rig, GgmlType type, int32_t rows, int32_t cols) {
+MatmulTimer matmul_timer(Rig& rig, GgmlType type, int32_t rows, int32_t cols,
+                         MatrixForm form = MatrixForm::kPlain) {
   const int64_t num_blocks = int64_t{rows} * cols / block_shape(type).elements;
   const std::vector<std::byte> first = random_blocks(type, num_blocks, 1);
   const std::vector<std::byte> second = random_blocks(type, num_blocks, 2);
-  return MatmulTimer(rig, type, rows, cols, {first.data(), second.data()}, kColdBytes);
+  return MatmulTimer(rig, type, rows, cols, {first.data(), second.data()}, kColdBytes, form);
 }
 
 void check_timed(const Timing& timing, size_t num_runs) {
@@ -86,6 +87,15 @@ TEST(every_type_is_timed_at_every_isa) {
       CHECK(timer.matrix_bytes() * static_cast<size_t>(timer.num_copies()) >= kColdBytes);
       for (const int32_t num_tokens : {1, 70}) check_timed(timer.run(num_tokens, 1), 1);
     }
+    size_t bytes[2];
+    for (const MatrixForm form : {MatrixForm::kApart, MatrixForm::kCoarse}) {
+      MatmulTimer timer = matmul_timer(rig, GgmlType::kQ8_0, 72, 256, form);
+      for (const int32_t num_tokens : {1, 70}) check_timed(timer.run(num_tokens, 1), 1);
+      bytes[form == MatrixForm::kCoarse] = timer.matrix_bytes();
+      CHECK_THROWS(matmul_timer(rig, GgmlType::kQ4_1, 72, 256, form));
+    }
+    CHECK_EQ(bytes[0], packed_num_bytes(GgmlType::kQ8_0, 72, 256));
+    CHECK_EQ(bytes[1] * 34, bytes[0] * 26);  // 6 of 8 bits, and the scales
   }
 }
 

@@ -24,9 +24,16 @@ MacUnit unit_of(const std::string& name) {
   throw Error(ErrorCode::kInvalidArgument, "unknown kind of multiply-add " + name);
 }
 
+MatrixForm form_of(const std::string& name) {
+  if (name == "plain") return MatrixForm::kPlain;
+  if (name == "apart") return MatrixForm::kApart;
+  if (name == "coarse") return MatrixForm::kCoarse;
+  throw Error(ErrorCode::kInvalidArgument, "unknown form of a matrix " + name);
+}
+
 // The tensors must be of one type and shape.
 MatmulTimer make_matmul_timer(Rig& rig, const GgufFile& file, const std::vector<std::string>& names,
-                              size_t cold_bytes) {
+                              size_t cold_bytes, const std::string& form) {
   std::vector<const std::byte*> sources;
   const TensorInfo* first = nullptr;
   for (const std::string& name : names) {
@@ -44,7 +51,7 @@ MatmulTimer make_matmul_timer(Rig& rig, const GgufFile& file, const std::vector<
     // Checks the sizes before they are narrowed.
     packed_num_bytes(first->type, first->rows(), first->columns());
     return MatmulTimer(rig, first->type, static_cast<int32_t>(first->rows()),
-                       static_cast<int32_t>(first->columns()), sources, cold_bytes);
+                       static_cast<int32_t>(first->columns()), sources, cold_bytes, form_of(form));
   } catch (const Error& e) {
     throw Error(e.code(), "tensor " + names.front() + ": " + e.what());
   }
@@ -119,12 +126,15 @@ void register_bench(nb::module_& m) {
       .def(
           "__init__",
           [](MatmulTimer* self, Rig& rig, const GgufFile& file, const std::vector<std::string>& names,
-             size_t cold_bytes) { new (self) MatmulTimer(make_matmul_timer(rig, file, names, cold_bytes)); },
-          "rig"_a, "file"_a, "tensors"_a, "cold_bytes"_a, nb::keep_alive<1, 2>(),
+             size_t cold_bytes, const std::string& form) {
+            new (self) MatmulTimer(make_matmul_timer(rig, file, names, cold_bytes, form));
+          },
+          "rig"_a, "file"_a, "tensors"_a, "cold_bytes"_a, "form"_a = "plain", nb::keep_alive<1, 2>(),
           nb::call_guard<nb::gil_scoped_release>(),
-          "Packs tensors of one type and shape, again and again until they take cold_bytes. Releases the "
-          "GIL.")
-      .def_prop_ro("matrix_bytes", &MatmulTimer::matrix_bytes, "Packed, of one matrix.")
+          "Packs tensors of one type and shape, again and again until they take cold_bytes. form: \"plain\"; "
+          "\"apart\", as those that are searched, all of it; \"coarse\", the part of it that a search reads. "
+          "Releases the GIL.")
+      .def_prop_ro("matrix_bytes", &MatmulTimer::matrix_bytes, "That a product of one matrix reads.")
       .def_prop_ro("num_copies", &MatmulTimer::num_copies)
       .def("run", &MatmulTimer::run, "num_tokens"_a, "repeats"_a, nb::call_guard<nb::gil_scoped_release>(),
            "Check, then time products of a whole matrix with num_tokens tokens. Releases the GIL.");

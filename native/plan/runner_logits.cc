@@ -137,7 +137,7 @@ void Runner::all_logits(const LogitsOp& op, const Acts& acts) {
   });
 }
 
-// All products with the copy first. The row group that looks best is multiplied as ever; then so are those
+// All products in 6 bits first. The row group that looks best is multiplied as ever; then so are those
 // that can still hold a larger logit, a handful. Products of a group have the bits that they have among all
 // logits (matmul.h), so the result has as well.
 void Runner::search_largest(const LogitsOp& op, const CoarseMatrix& coarse, const Acts& acts) {

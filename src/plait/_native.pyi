@@ -1337,14 +1337,14 @@ class KernelRig:
 class MatmulTimer:
     """One matrix kernel at one shape."""
 
-    def __init__(self, rig: KernelRig, file: GgufFile, tensors: Sequence[str], cold_bytes: int) -> None:
+    def __init__(self, rig: KernelRig, file: GgufFile, tensors: Sequence[str], cold_bytes: int, form: str = 'plain') -> None:
         """
-        Packs tensors of one type and shape, again and again until they take cold_bytes. Releases the GIL.
+        Packs tensors of one type and shape, again and again until they take cold_bytes. form: "plain"; "apart", as those that are searched, all of it; "coarse", the part of it that a search reads. Releases the GIL.
         """
 
     @property
     def matrix_bytes(self) -> int:
-        """Packed, of one matrix."""
+        """That a product of one matrix reads."""
 
     @property
     def num_copies(self) -> int: ...

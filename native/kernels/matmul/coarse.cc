@@ -126,7 +126,11 @@ float act_norm_bound(const float* x, int32_t cols) {
   for (int32_t i = 0; i < cols; ++i) squares += double{x[i]} * double{x[i]};
   // Half a step is max|x| / 254 at most, in 32 elements of a block: sqrt(32) / 254 of the block's length.
   constexpr double kQuantised = 1.0 + 5.66 / 254 + 1e-5;
-  return static_cast<float>(kQuantised * std::sqrt(squares));
+  const double bound = kQuantised * std::sqrt(squares);
+  // Below it no sum of terms of a row, at most 65504 * 128 * sqrt(cols) times as much, comes near the largest
+  // float.
+  constexpr double kLargest = 1e28;
+  return bound < kLargest ? static_cast<float>(bound) : std::numeric_limits<float>::infinity();
 }
 
 }  // namespace plait

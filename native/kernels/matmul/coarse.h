@@ -56,6 +56,7 @@ LargestRange largest_range(const float* products, const float* bounds, int32_t n
 bool can_reach(const float* products, float bound, float norm, float least);
 
 // No less than the length of what quantize() makes of x, which is off by half a step in each element.
+// Infinite where products might overflow, so that ranges stay open.
 float act_norm_bound(const float* x, int32_t cols);
 
 }  // namespace plait

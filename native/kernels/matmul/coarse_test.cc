@@ -263,6 +263,9 @@ TEST(what_is_not_finite_leaves_the_range_open) {
     CHECK_EQ(range.upper, kInfinity);
     CHECK(can_reach(products.data(), bounds[0], norm, 100.0F));
   }
+  CHECK_EQ(act_norm_bound(std::vector<float>(32, 1e28F).data(), 32), kInfinity);
+  CHECK_EQ(act_norm_bound(std::vector<float>(32, nan).data(), 32), kInfinity);
+  CHECK(act_norm_bound(std::vector<float>(32, 1e26F).data(), 32) < kInfinity);
   // A sum that overflows says nothing about the exact one.
   products[0] = kInfinity;
   range = largest_range(products.data(), bounds.data(), 3, 2.0F);

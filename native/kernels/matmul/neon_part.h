@@ -108,9 +108,12 @@ inline uint8x16_t load_code(const std::byte* planes, const std::byte* low) {
   } else if constexpr (K == PackedKind::kU6) {
     return upper_codes<0, kJ>(planes);
   } else {
-    const uint8x16_t code = plane_codes<kShape.low_bits, 0, kJ>(planes);
-    if constexpr (kShape.high_bits == 0) return code;
-    return vorrq_u8(code, plane_codes<kShape.high_bits, kShape.low_bits, kJ>(planes + 32 * kShape.low_bits));
+    uint8x16_t code = plane_codes<kShape.low_bits, 0, kJ>(planes);
+    if constexpr (kShape.high_bits > 0) {
+      code =
+          vorrq_u8(code, plane_codes<kShape.high_bits, kShape.low_bits, kJ>(planes + 32 * kShape.low_bits));
+    }
+    return code;
   }
 }
 

@@ -14,6 +14,7 @@ of it. The median is given beside it.
 from __future__ import annotations
 
 import statistics
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -24,7 +25,14 @@ from plait.bench.machine import describe_machine, last_level_cache_bytes, load_a
 from plait.bench.other_work import MAX_OTHER_CPUS, OtherWork
 from plait.config import EngineConfig, Machine, format_bytes, read_machine
 from plait.engine.isa import choose_isa
-from plait.engine.kernels import AttentionWork, KernelTimers, KernelTiming, supported_isas
+from plait.engine.kernels import (
+    AttentionWork,
+    KernelTimers,
+    KernelTiming,
+    MatrixForm,
+    can_be_searched,
+    supported_isas,
+)
 from plait.errors import ConfigError
 from plait.models import build_graph
 from plait.models.hyperparameters import Hyperparameters
@@ -39,6 +47,8 @@ MAX_TOKENS = 1 << 16
 MAX_REPEATS = 1000
 LOGIT_ROWS = 32
 """The engine multiplies the output matrix with so many tokens at most."""
+SEARCHED_ROWS = 8
+"""Of so many greedy tokens at most it looks for the largest logit without all of the output matrix."""
 
 # The working set of everything that is to come from memory.
 _CACHES = 4
@@ -179,7 +189,13 @@ class Timers(Protocol):
     def read_rates(self, num_bytes: int, *, is_alone: bool, repeats: int) -> list[float]: ...
     def mac_rates(self, unit: str, *, is_alone: bool, repeats: int) -> list[float]: ...
     def time_matrices(
-        self, file: GgufFile, names: Sequence[str], cold_bytes: int, tokens: Sequence[int], repeats: int
+        self,
+        file: GgufFile,
+        names: Sequence[str],
+        cold_bytes: int,
+        tokens: Sequence[int],
+        repeats: int,
+        form: MatrixForm,
     ) -> list[KernelTiming]: ...
     def time_attention(self, work: AttentionWork, cold_bytes: int, repeats: int) -> KernelTiming: ...
 
@@ -194,15 +210,21 @@ class MatrixKind:
     is_output: bool
     """The output matrix: multiplied with LOGIT_ROWS tokens at most."""
     tensor_bytes: int
+    form: MatrixForm = "plain"
     names: list[str] = field(default_factory=list)
 
     @property
     def kernel(self) -> str:
-        return f"{self.type} {self.rows}x{self.cols}"
+        purpose = " search" if self.form == "coarse" else ""
+        return f"{self.type} {self.rows}x{self.cols}{purpose}"
+
+    @property
+    def max_tokens(self) -> int:
+        return SEARCHED_ROWS if self.form == "coarse" else LOGIT_ROWS if self.is_output else sys.maxsize
 
     def offered(self, tokens: Sequence[int]) -> list[int]:
         """Those of ``tokens`` that the engine multiplies it with."""
-        return [count for count in tokens if not self.is_output or count <= LOGIT_ROWS]
+        return [count for count in tokens if count <= self.max_tokens]
 
 
 def run_kernel_bench(
@@ -280,18 +302,27 @@ def cold_working_set(cache_bytes: int, memory_bytes: int) -> int:
 
 
 def matrix_kinds(file: GgufFile, graph: Graph) -> list[MatrixKind]:
-    """The distinct (type, rows, columns) of the matrices that a step multiplies with, in the graph's order."""
-    kinds: dict[tuple[str, int, int, bool], MatrixKind] = {}
+    """The distinct (type, rows, columns) of the matrices that a step multiplies with, in the graph's order; an output
+    matrix that is searched twice, since a search reads a part of it.
+    """
+    kinds: dict[tuple[str, int, int, bool, MatrixForm], MatrixKind] = {}
     for node in graph:
         if node.op not in ("matmul", "logits"):
             continue
         (name,) = node.weights
         tensor = file.tensors[name]
         cols, rows = tensor.shape
-        key = (tensor.type, rows, cols, node.op == "logits")
-        kind = kinds.setdefault(key, MatrixKind(*key, tensor_bytes=tensor.num_bytes))
-        if name not in kind.names:
-            kind.names.append(name)
+        is_output = node.op == "logits"
+        forms: tuple[MatrixForm, ...] = ("plain",)
+        if is_output and not node.attrs["softcap"] and can_be_searched(file, name):
+            forms = ("apart", "coarse")
+        for form in forms:
+            key = (tensor.type, rows, cols, is_output, form)
+            kind = kinds.setdefault(
+                key, MatrixKind(tensor.type, rows, cols, is_output, tensor_bytes=tensor.num_bytes, form=form)
+            )
+            if name not in kind.names:
+                kind.names.append(name)
     return list(kinds.values())
 
 
@@ -299,8 +330,8 @@ def not_offered(kinds: Sequence[MatrixKind], tokens: Sequence[int]) -> tuple[str
     """A sentence for each kernel that has no figures at some of ``tokens``."""
     offers = ((kind, set(tokens) - set(kind.offered(tokens))) for kind in kinds)
     return tuple(
-        f"{kind.kernel} x{','.join(map(str, sorted(missing)))}: the output matrix is multiplied with "
-        f"{LOGIT_ROWS} tokens at most, whatever the batch"
+        f"{kind.kernel} x{','.join(map(str, sorted(missing)))}: the output matrix is "
+        f"{'searched for' if kind.form == 'coarse' else 'multiplied with'} {kind.max_tokens} tokens at most at a time"
         for kind, missing in offers
         if missing
     )
@@ -354,7 +385,7 @@ def check_fits(
     kinds, works = work
     needs = [cold_bytes]
     for kind in kinds:
-        num_tokens = min(max_tokens, LOGIT_ROWS) if kind.is_output else max_tokens
+        num_tokens = min(max_tokens, kind.max_tokens)
         # Copies of the weights; activations in both forms; the float32 results that are checked.
         rows = num_tokens * (6 * kind.cols + 4 * kind.rows)
         needs.append(max(cold_bytes, kind.tensor_bytes) + kind.tensor_bytes + rows)
@@ -388,7 +419,7 @@ def measure_kernels(
         on_progress(kind.kernel)
         tokens = kind.offered(settings.tokens)
         names = kind.names[: max(1, -(-cold_bytes // kind.tensor_bytes))]
-        timings = timers.time_matrices(file, names, cold_bytes, tokens, settings.repeats)
+        timings = timers.time_matrices(file, names, cold_bytes, tokens, settings.repeats, kind.form)
         for num_tokens, timing in zip(tokens, timings, strict=True):
             rows.append((kind.kernel, num_tokens, None, len(kind.names), compute_ceiling(kind.type), timing))
     for count, attention in works:

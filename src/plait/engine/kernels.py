@@ -6,6 +6,7 @@ A thin front of ``plait._native``; nothing here is used by an engine.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import msgspec
 
@@ -25,6 +26,16 @@ class KernelTiming(msgspec.Struct, frozen=True):
     """Seconds of a unit, by run. Empty when the kernel is wrong."""
     difference: str
     """How the result differs from the scalar kernel's; "" when it does not."""
+
+
+MatrixForm = Literal["plain", "apart", "coarse"]
+"""How a matrix is packed: as most; as an output matrix that is searched; as what the search reads of that."""
+
+
+def can_be_searched(file: GgufFile, name: str) -> bool:
+    """Whether an output matrix is packed so that the largest of its products can be found without reading it all."""
+    weights = _native.Weights
+    return weights.matrix_bytes(file.native, name, True) != weights.matrix_bytes(file.native, name)
 
 
 class AttentionWork(msgspec.Struct, frozen=True):
@@ -78,9 +89,15 @@ class KernelTimers:
         return self._rig.mac_rates(unit, is_alone, repeats)
 
     def time_matrices(
-        self, file: GgufFile, names: Sequence[str], cold_bytes: int, tokens: Sequence[int], repeats: int
+        self,
+        file: GgufFile,
+        names: Sequence[str],
+        cold_bytes: int,
+        tokens: Sequence[int],
+        repeats: int,
+        form: MatrixForm = "plain",
     ) -> list[KernelTiming]:
-        """Times the products of matrices of one type and shape, for each number of ``tokens``.
+        """Times the products of matrices of one type, shape and form, for each number of ``tokens``.
 
         Copies of the matrices that take ``cold_bytes`` are walked in turn, so that each is read from memory.
 
@@ -88,7 +105,7 @@ class KernelTimers:
             ModelFileError: the type or shape cannot be packed; the message names a tensor.
         """
         try:
-            timer = _native.MatmulTimer(self._rig, file.native, names, cold_bytes)
+            timer = _native.MatmulTimer(self._rig, file.native, names, cold_bytes, form)
         except _native.NativeError as error:
             raise ModelFileError(f"{file.path}: {error.args[1]}") from None
         columns, rows = file.tensors[names[0]].shape

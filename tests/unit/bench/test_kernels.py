@@ -45,9 +45,16 @@ class FakeTimers:
         return [best / 4, best if is_alone else 2 * best]
 
     def time_matrices(
-        self, file: GgufFile, names: Sequence[str], cold_bytes: int, tokens: Sequence[int], repeats: int
+        self,
+        file: GgufFile,
+        names: Sequence[str],
+        cold_bytes: int,
+        tokens: Sequence[int],
+        repeats: int,
+        form: str,
     ) -> list[KernelTiming]:
         assert repeats == 3
+        assert form == "plain" or names == ["token_embd.weight"]
         self.matrices.append((list(names), list(tokens)))
         columns, rows = file.tensors[names[0]].shape
         num_bytes = file.tensors[names[0]].num_bytes
@@ -131,14 +138,16 @@ def test_each_distinct_shape_is_measured_once(model: Path) -> None:
         # The engine gives the output matrix 32 tokens at most.
         f"Q8_0 {VOCAB}x{HIDDEN} x1",
         f"Q8_0 {VOCAB}x{HIDDEN} x32",
+        # And searches it for 8.
+        f"Q8_0 {VOCAB}x{HIDDEN} search x1",
         "attention @40",
         "attention @80",
         "attention prompt 16",
     ]
     assert FFN == HIDDEN, "gate, up and down share the shape of the query matrix"
-    assert [row.count for row in rows] == [10] * 3 + [4] * 3 + [1] * 2 + [2] * 3
+    assert [row.count for row in rows] == [10] * 3 + [4] * 3 + [1] * 3 + [2] * 3
     # As many of them as it takes to fill the working set; here all.
-    assert [len(names) for names, _ in timers.matrices] == [10, 4, 1]
+    assert [len(names) for names, _ in timers.matrices] == [10, 4, 1, 1]
     assert [(w.context, w.num_queries, w.group) for w in timers.attentions] == [
         (40, 1, 2),
         (80, 1, 2),
@@ -189,9 +198,14 @@ def test_sizes_that_nothing_is_timed_at_are_told(model: Path) -> None:
     file = open_model(model)
     graph, _ = build_graph(file)
     output = [kind for kind in kernels.matrix_kinds(file, graph) if settings.wants(kind.kernel)]
-    (line,) = kernels.not_offered(output, settings.tokens)
-    assert line.startswith(f"Q8_0 {VOCAB}x{HIDDEN} x33,512: the output matrix is multiplied with 32 tokens")
-    assert kernels.not_offered(output, (1, 32)) == ()
+    lines = kernels.not_offered(output, settings.tokens)
+    assert lines[0].startswith(
+        f"Q8_0 {VOCAB}x{HIDDEN} x33,512: the output matrix is multiplied with 32 tokens"
+    )
+    assert lines[1].startswith(
+        f"Q8_0 {VOCAB}x{HIDDEN} search x33,512: the output matrix is searched for 8 tokens"
+    )
+    assert kernels.not_offered(output, (1, 8)) == ()
     with pytest.raises(ConfigError, match=r"nothing is left to time: .*x512: the output matrix"):
         run_kernel_bench(model, replace(settings, tokens=(512,)))
 
@@ -247,7 +261,7 @@ def test_a_real_run(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert told[0] == "ceilings"
     assert told[-1] == "ceilings again"
     assert not report.has_wrong_kernels
-    assert len(report.measurements) == 3 * 2 + 3
+    assert len(report.measurements) == 3 * 2 + 1 + 3
     assert set(report.ceilings) == {"read", "f32", "int8", "int6"}
     for ceiling in report.ceilings.values():
         assert ceiling.alone == max(ceiling.runs_alone)
