@@ -247,7 +247,7 @@ def run_kernel_bench(
     file = open_model(model_path)
     graph, hp = build_graph(file, load_vectors(file, ("rope_freqs.weight",)))
     cold_bytes = _cold_bytes(machine)
-    kinds = [kind for kind in matrix_kinds(file, graph) if settings.wants(kind.kernel)]
+    kinds = [kind for kind in matrix_kinds(file, graph, isa) if settings.wants(kind.kernel)]
     works = attention_works(graph, hp, settings)
     if not kinds and not works:
         raise ConfigError(f"bench kernels: the model has no kernel named {', '.join(settings.kernels)}")
@@ -301,7 +301,7 @@ def cold_working_set(cache_bytes: int, memory_bytes: int) -> int:
     return min(max(_CACHES * cache_bytes, _MIN_COLD_BYTES), memory_bytes // _MAX_MEMORY_SHARE)
 
 
-def matrix_kinds(file: GgufFile, graph: Graph) -> list[MatrixKind]:
+def matrix_kinds(file: GgufFile, graph: Graph, isa: str) -> list[MatrixKind]:
     """The distinct (type, rows, columns) of the matrices that a step multiplies with, in the graph's order; an output
     matrix that is searched twice, since a search reads a part of it.
     """
@@ -314,7 +314,7 @@ def matrix_kinds(file: GgufFile, graph: Graph) -> list[MatrixKind]:
         cols, rows = tensor.shape
         is_output = node.op == "logits"
         forms: tuple[MatrixForm, ...] = ("plain",)
-        if is_output and not node.attrs["softcap"] and can_be_searched(file, name):
+        if is_output and not node.attrs["softcap"] and can_be_searched(file, name, isa):
             forms = ("apart", "coarse")
         for form in forms:
             key = (tensor.type, rows, cols, is_output, form)

@@ -13,6 +13,7 @@ import msgspec
 from plait import _native
 from plait.errors import ConfigError, ModelFileError, PlaitError
 from plait.weights.gguf import GgufFile
+from plait.weights.loader import SEARCHING_ISAS
 
 
 class KernelTiming(msgspec.Struct, frozen=True):
@@ -32,10 +33,10 @@ MatrixForm = Literal["plain", "apart", "coarse"]
 """How a matrix is packed: as most; as an output matrix that is searched; as what the search reads of that."""
 
 
-def can_be_searched(file: GgufFile, name: str) -> bool:
+def can_be_searched(file: GgufFile, name: str, isa: str) -> bool:
     """Whether an output matrix is packed so that the largest of its products can be found without reading it all."""
-    weights = _native.Weights
-    return weights.matrix_bytes(file.native, name, True) != weights.matrix_bytes(file.native, name)
+    plain, searched = (_native.Weights.matrix_bytes(file.native, name, form) for form in (False, True))
+    return isa in SEARCHING_ISAS and plain != searched
 
 
 class AttentionWork(msgspec.Struct, frozen=True):
