@@ -95,11 +95,11 @@ constexpr size_t kFar = kIsSlow<kTokens>        ? 4096
                         : kStreams<kTokens> > 1 ? 1280
                                                 : 1536;
 template <int kTokens>
-constexpr _mm_hint kFarHint = PLAIT_HAS_512 && !kIsSlow<kTokens> ? _MM_HINT_T1 : _MM_HINT_T0;
+constexpr bool kIsFarToSecond = PLAIT_HAS_512 && !kIsSlow<kTokens>;
 
-template <int32_t kNumBytes, _mm_hint kHint>
+template <int32_t kNumBytes, bool kToSecond>
 PLAIT_INLINE void fetch(const std::byte* p) {
-  for (int32_t b = 0; b < kNumBytes; b += kLine) _mm_prefetch(p + b, kHint);
+  for (int32_t b = 0; b < kNumBytes; b += kLine) _mm_prefetch(p + b, kToSecond ? _MM_HINT_T1 : _MM_HINT_T0);
 }
 
 // The same of the lower bits that are kept apart.
@@ -109,7 +109,7 @@ PLAIT_INLINE void fetch_low(const std::byte* first, const LowPart& low) {
     const std::byte* next = first + 2 * low.step + 2 * (low.p - first);
     for (int32_t b = 0; b < 2 * kLowPartBytes; b += kLine) _mm_prefetch(next + b, _MM_HINT_T0);
   } else if constexpr (kIsTold) {
-    fetch<kLowPartBytes, kFarHint<kTokens>>(low.p + kFar<kTokens>);
+    fetch<kLowPartBytes, kIsFarToSecond<kTokens>>(low.p + kFar<kTokens>);
   }
 }
 
@@ -159,7 +159,7 @@ PLAIT_FN void multiply(const Groups& groups, size_t step, int32_t cols, const Ac
       for (int32_t i = 0; i < kShape.num_parts(); ++i, p += kShape.part_bytes()) {
         if constexpr (V::kGroups == 2) fetch_next_pair<kReadBytes>(first, p, step, is_small);
         if constexpr (V::kGroups == 1 && kIsTold) {
-          fetch<kReadBytes, kFarHint<kTokens>>(p + (kNumStreams > 1 ? far : kFar<kTokens>));
+          fetch<kReadBytes, kIsFarToSecond<kTokens>>(p + (kNumStreams > 1 ? far : kFar<kTokens>));
         }
         LowPart low_part = low;
         if constexpr (K == PackedKind::kS8Apart) {
